@@ -50,7 +50,7 @@ TRITON ?= 3.9
 test-triton:
 	$(MAKE) --no-print-directory VENV=.venv-triton .venv-triton/.test-ready
 	if .venv-triton/bin/python -m pip install --quiet --disable-pip-version-check "triton==$(TRITON).*"; then \
-	  .venv-triton/bin/pytest -m "triton and not gpu" tests/test_triton.py tests/test_triton_in_place.py; \
+	  .venv-triton/bin/pytest -m "triton and not gpu" tests/test_triton.py tests/test_triton_in_place.py tests/test_inductor.py; \
 	else echo "test-triton: skipped, the package index has no Triton $(TRITON)"; fi
 
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from headlines import write_table
 from provenance import provenance, save
 
 import tuner
@@ -35,8 +36,7 @@ from tuner.kernel_files.catalog import Catalog
 
 # --- tables for docs/python.md ---------------------------------------------------------------------
 
-BEGIN, END = "<!-- apply-calls -->\n", "<!-- end of apply-calls -->\n"
-PLAN, APPLY = "tuner.plan", "tuner.apply"
+PLAN = "tuner.plan"
 
 
 def show(path: Path, page: Path | None) -> None:
@@ -45,9 +45,7 @@ def show(path: Path, page: Path | None) -> None:
     text = host_table(document["host"])
     print(f"{text}\n{end_table(document['end'])}")
     if page is not None:
-        before, _, rest = page.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        write_table(page, "apply-calls", text.rstrip())
 
 
 def host_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -487,9 +485,7 @@ def main() -> None:
     if options.calls:
         with cupy.cuda.Stream(non_blocking=True):
             rows = timed_pairs(cupy, torch_of(cupy))
-        if options.out is not None:
-            calls = {"provenance": provenance(), "calls": rows}
-            options.out.write_text(json.dumps(calls, indent=1) + "\n")
+        save(options.out, {"provenance": provenance(), "calls": rows})
         return
     cases = [*(("host", case) for case in host_cases), *(("end", case) for case in end_cases)]
     compile_defaults(cupy, [case for _, case in cases])
@@ -586,14 +582,7 @@ def end_us(cp: Any, contenders: Sequence[Contender]) -> list[dict[str, float]]:
     stream = cp.cuda.get_current_stream()
     begin, end = cp.cuda.Event(), cp.cuda.Event()
 
-    def waited(call: Callable[[], Any]) -> float:
-        stream.synchronize()
-        begun = time.perf_counter_ns()
-        call()
-        stream.synchronize()
-        return (time.perf_counter_ns() - begun) / 1e3
-
-    walls = [_summary(sample) for sample in _turns(contenders, ROUNDS, waited)]
+    walls = [_summary(sample) for sample in _turns(contenders, ROUNDS, lambda call: _block(call, stream, 0))]
     slowest_us = max(middle for middle, _ in walls)
     count = int(min(IN_A_BLOCK, max(3, EVENT_S * 1e6 / slowest_us)))
 

@@ -1,48 +1,33 @@
-"""What entering and leaving a region of ``tuner.energy`` takes of the calling thread, in microseconds.
+"""What entering and leaving a region of ``tuner.energy`` takes of the calling thread, and joules by a log.
 
-On a simulated H200 and on a fake NVML with two GPUs (real pynvml, no GPU needed), with fake powercap zones
-for the host's scope. Each row enters and leaves many regions: one after the other, a hundred inside of each
-other, from four threads, and after a pause, when the recording has ended and begins anew. A region is asked
-for its energy once a second, as a program would. The thread of the recording runs meanwhile, and its
-interruptions count. The CPU of the recording is that of this process while one region is open and nothing
-else runs.
+Many regions are entered and left, one after the other and after a pause, when the recording has ended and
+begins anew; beside them stand waits for the GPU and nothing else. A region is asked for its energy once a
+second, as a program would. The thread of the recording runs meanwhile, and its interruptions count.
 
-    python benchmarks/energy_regions.py --out benchmarks/results/energy-regions.json
-
-With ``--device`` the same on a GPU that is idle otherwise, with CuPy's matrix products as load: regions of
-0.1 to 3 s and a training by Hugging Face's ``Trainer`` (torch and transformers) against an own log of NVML's
-counter, and the load until it is flat.
+Then CuPy's matrix products are the load: regions of 0.1 to 3 s and a training by Hugging Face's ``Trainer``
+(torch and transformers) against an own log of NVML's counter, and the load until it is flat. The GPU is idle
+otherwise.
 
     python benchmarks/energy_regions.py --device cuda:0 --out benchmarks/results/energy-regions-h200.json
 """
 
 import math
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from provenance import command_line, provenance, save
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
-
-from fake_nvml_state import SECOND_UUID, UUID, fake_nvml, script, sensors_of_h200
-from powercap_trees import build, played
-from tuner.power.sensors import powercap
-
 import tuner
 from tuner.devices.choice import identify
 from tuner.joules import EnergyMeter, Region, TrainingCallback
-from tuner.joules import recording as process
+from tuner.model.errors import TunerError
 
 PAUSE_S = 1.0  # after which a recording has ended
-NESTED, THREADS = 100, 4
-HOST_W = {"package-0": 80.0, "dram": 12.0}
 
 
 class Times:
@@ -91,30 +76,7 @@ def one_by_one(meter: "EnergyMeter | BareWait", times: Times, count: int) -> Non
             asked_s = time.monotonic()
 
 
-def nested(meter: EnergyMeter, times: Times, count: int) -> None:
-    """A hundred regions inside of each other, again and again."""
-    for _ in range(count // NESTED):
-        for _ in range(NESTED):
-            times.enter(meter)
-        time.sleep(0.005)
-        for _ in range(NESTED):
-            times.leave(meter)
-
-
-def threads(meter: EnergyMeter, times: Times, count: int) -> None:
-    """Four threads, each with regions of its own."""
-    own = [Times() for _ in range(THREADS)]
-    started = [threading.Thread(target=one_by_one, args=(meter, one, count // THREADS)) for one in own]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
-    for one in own:
-        times.entering_s += one.entering_s
-        times.leaving_s += one.leaving_s
-
-
-def after_pauses(meter: EnergyMeter, times: Times, count: int) -> None:
+def after_pauses(meter: "EnergyMeter | BareWait", times: Times, count: int) -> None:
     """Regions that begin when the recording has ended, and the processor's caches hold other things."""
     for _ in range(max(5, count // 500)):
         time.sleep(PAUSE_S)
@@ -141,66 +103,19 @@ class BareWait:
         """Have no energy."""
 
 
-def empty_after_pauses(count: int) -> Times:
-    """The same with blocks that do nothing: what a pause costs by itself."""
-    times, empty = Times(), nullcontext()
-    for _ in range(max(5, count // 500)):
-        time.sleep(PAUSE_S)
-        times.enter(empty)
-        times.leave(empty)
-    return times
-
-
-PATTERNS = {
-    "one by one": one_by_one,
-    "100 nested": nested,
-    "4 threads": threads,
-    "after a pause": after_pauses,
-}
-
-
-def recording_cpu(meter: EnergyMeter, seconds: float = 3.0) -> float:
-    """CPU time of this process while a region is open, in cores."""
-    with meter:
-        time.sleep(1.0)  # until the rhythm of a counter is known
-        begin_s = time.process_time()
-        time.sleep(seconds)
-        return (time.process_time() - begin_s) / seconds
-
-
-@contextmanager
-def scenes() -> Iterator[dict[str, dict[str, Any]]]:
-    """What is measured, by its name: arguments of ``tuner.energy``."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        state = stack.enter_context(fake_nvml(Path(folder)))
-        stack.callback(process.REGISTRY.close)
-        state.gpu_count = 2
-        for gpu, watts in ((state.first, 400.0), (state.second, 200.0)):
-            script(gpu, (0.0, watts))
-            sensors_of_h200(gpu)
-        powercap.ROOT = str(build(Path(folder) / "sys"))
-        powercap.SysfsAttribute = played(HOST_W, time.monotonic)
-        yield {
-            "simulated H200": {"device": "sim:h200"},
-            "NVML": {"device": UUID},
-            "NVML, two GPUs": {"device": [UUID, SECOND_UUID]},
-            "NVML and host": {"scope": "gpu+cpu", "device": UUID},
-        }
-
-
-def print_row(rows: list[dict[str, Any]], scene: str, pattern: str, times: Times, cpu: float) -> None:
+def print_row(rows: list[dict[str, Any]], device: str, pattern: str, times: Times) -> None:
     """Keep a row, and print it."""
-    row = {"device": scene, "pattern": pattern, "recording_cpu": cpu, **times.row()}
+    row = {"device": device, "pattern": pattern, **times.row()}
     rows.append(row)
     figures = [
         f"{row[f'{what}_{which}_us']:.1f} µs"
         for what in ("entering", "leaving")
         for which in ("median", "99")
     ]
-    print(f"| {scene} | {pattern} | {' | '.join(figures)} | {cpu:.1%} |", flush=True)
+    print(f"| {device} | {pattern} | {' | '.join(figures)} |", flush=True)
 
 
-# --- on a GPU: joules against an own log of the counter.
+# --- joules against an own log of the counter.
 
 LENGTHS_S, EACH = (0.1, 0.3, 1.0, 3.0), 10
 STEPS, STEP_S, TOKENS = 200, 0.05, 512
@@ -323,30 +238,25 @@ def against(name: str, region: Region, logged: tuple[float, float]) -> dict[str,
 def main() -> None:
     """Measure, print the table, write what was seen."""
     parser = command_line(__doc__)
-    parser.add_argument("--regions", type=int, default=10_000, help="of each pattern")
-    parser.add_argument("--device", help="cuda:0, an idle GPU, in place of simulated and fake ones")
+    parser.add_argument("--regions", type=int, default=1000, help="of each pattern")
+    parser.add_argument("--device", default="cuda:0", help="an idle GPU")
     options = parser.parse_args()
-    if options.regions < NESTED:
-        parser.error(f"--regions: {NESTED} or more, which are inside of each other")
+    try:
+        meter = tuner.energy(device=options.device)
+    except TunerError as error:
+        parser.error(f"--device {error}")
     rows: list[dict[str, Any]] = []
-    print("| device | regions | entering, median | 99 % | leaving, median | 99 % | recording, of a core |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    print_row(rows, "an empty block", "after a pause", empty_after_pauses(options.regions), 0.0)
-    device = options.device
-    if device:
-        waits = Times()
-        one_by_one(BareWait(), waits, options.regions)
-        print_row(rows, "deviceSynchronize", "one by one", waits, 0.0)
-    with nullcontext({device: {"device": device}}) if device else scenes() as found:
-        for scene, arguments in found.items():
-            meter = tuner.energy(**arguments)
-            cpu = recording_cpu(meter)
-            for pattern, play in PATTERNS.items():
-                times = Times()
-                play(meter, times, options.regions)
-                print_row(rows, scene, pattern, times, cpu)
-    document = {"provenance": provenance(), "rows": rows}
-    save(options.out, document | compared(device) if device else document)
+    print("| device | regions | entering, median | 99 % | leaving, median | 99 % |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for device, pattern, play, entered in (
+        ("deviceSynchronize", "one by one", one_by_one, BareWait()),
+        (options.device, "one by one", one_by_one, meter),
+        (options.device, "after a pause", after_pauses, meter),
+    ):
+        times = Times()
+        play(entered, times, options.regions)
+        print_row(rows, device, pattern, times)
+    save(options.out, {"provenance": provenance(), "rows": rows, **compared(options.device)})
 
 
 if __name__ == "__main__":

@@ -47,9 +47,6 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
         search: what the policy is told.
         patience: evaluations without progress that end `bayesian`; None to end by what going on is expected
             to gain. With a number, no space is measured whole because that takes little time.
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None

@@ -57,9 +57,6 @@ def bayesian(
             the budget or the space is used up.
         sweep_s: the space is swept where that takes no longer, by what evaluations took so far.
         answered: the analytical answer where it is known; None to ask for it.
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None

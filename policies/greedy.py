@@ -212,9 +212,6 @@ def greedy(search: Search) -> Attempt:
     The counts of Table IV and section IV-A that can be replayed by the paper's own rules can be by these.
 
     Where several trials are measured at once, what it would ask for next is measured, too (`looking_ahead`).
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None

@@ -104,9 +104,6 @@ def predicted(
         evaluations: trials in all.
         seed: of those that are drawn; None for that of the search. With one for all inputs, the same part of
             the space would be drawn at each.
-
-    Returns:
-        The cheapest trial; None when all failed.
     """
     (candidates,) = search.candidates
     scores = None if predictor is None else predictor(candidates)

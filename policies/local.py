@@ -35,9 +35,6 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
       all are raised least. A vector that was a base is not stepped to again, so that the climb ends.
     * A candidate that compiling rules out is none: the step goes to the next nearest.
     * A failed trial is the worst of its K; where all K failed, the climb goes on from the first of them.
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None
@@ -112,9 +109,6 @@ def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | N
     It ends when everything is measured, when `CLIMBS` climbs in a row found nothing better, or when
     `FAILED_STARTS` starts in a row failed. Where several trials are measured at once, what it would ask for
     next is measured, too (`looking_ahead`).
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None

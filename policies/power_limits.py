@@ -31,9 +31,6 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
     Args:
         search: what the policy is told; its power limits are the choice.
         inner: searches configurations and clocks; it is told no limits.
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:

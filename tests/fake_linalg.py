@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import host_build
@@ -144,9 +144,7 @@ class HostCompiler:
     def __enter__(self) -> "HostCompiler":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:

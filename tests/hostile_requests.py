@@ -1,4 +1,4 @@
-"""Bytes that no good client sends, made by chance; for tests and for benchmarks/daemon_hostile.py."""
+"""Bytes that no good client sends, made by chance."""
 
 import contextlib
 import json

@@ -174,6 +174,11 @@ SUITES = {
         _rooms("cli compiler database devices kernel_files measurement model recordings search space system"),
         ("test_cli_compare.py", "test_cli_sweep.py", "test_training.py"),
     ),
+    "judge": Suite(  # candidates and cheats, each in processes of its own
+        _rooms("cli/judge.py measurement/judged.py python/judging.py"),
+        _rooms("cli kernel_files model"),
+        ("test_judge.py",),
+    ),
     "terminal": Suite(("tuner/cli/top",), _rooms("cli client model"), ("test_terminal_view.py",)),
     "packaging": Suite(
         ("Makefile", "pyproject.toml", "tuner/__init__.py", "tuner/__main__.py"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate as unbuilt
-from policy_driver import choice_of, makespan, play, result, search_over
+from policy_driver import choice_of, play, result, search_over
 from tuner.policies.analytical import choose, first_compiled
 
 from tuner.model import registry
@@ -400,13 +400,6 @@ def test_a_default_that_was_pruned_falls_back_to_the_first_candidate() -> None:
     assert play(analytical, search, constant).trials == [Trial((candidates[0].configuration,))]
 
 
-def test_an_answer_that_fails_is_no_answer() -> None:
-    """A failed trial is not returned as the best."""
-    played = play(analytical, search_over([unbuilt()]), lambda _: result(math.inf, [1.0], [0]))
-
-    assert (len(played.trials), played.best, played.ended) == (1, None, True)
-
-
 @pytest.mark.parametrize(
     "roles", [{}, {"colour": "hue"}, {"radix": "no such tunable"}, {"radix": "how"}, {"radix": "on"}]
 )
@@ -442,12 +435,6 @@ def test_candidates_without_launches_are_left_out() -> None:
 
     assert (choice.best.candidate, len(choice.table)) == (known, 1)
     assert choice.reasons[-1] == "there is no other candidate"
-
-
-def test_no_candidates_no_trial() -> None:
-    """An empty space ends at once."""
-    assert play(analytical, search_over([]), constant).trials == []
-    assert makespan(constant(Trial(()))) == 1.0
 
 
 # --- front-runners -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ SMALLEST = {
     "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
-    "start_profile": ["--repeats", "1"],
+    "ties": ["fft-real:N=4", "--again", "1"],
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }
@@ -39,6 +39,7 @@ ELSEWHERE = {  # played in small by a test of their own
     "energy_intervals": "test_power_intervals",
     "examples": "test_examples_benchmark",
     "fairness": "test_daemon_proofs",
+    "gate_verdicts": "test_gate",
     "hostile_files": "test_hostile_files",
     "kernel_tuner_scripts": "test_kernel_tuner_scripts",
     "kill_clocks": "test_clock_kills",
@@ -50,33 +51,11 @@ ELSEWHERE = {  # played in small by a test of their own
     "verification": "test_fleet",
 }
 BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
-    *(
-        "applications",
-        "clock_search",
-        "daemon_hostile",
-        "default_set",
-        "energy_regions",
-        "input_adaptive",
-    ),
-    *(
-        "kernel_tuner_child",
-        "kernel_tuner_loop",
-        "kernel_tuner_neutral",
-        "merging",
-        "model_against_recorded",
-        "neighbour_sizes",
-    ),
-    *(
-        "plot_recording",
-        "pool_efficiency",
-        "pool_kills",
-        "racing",
-        "record_spaces",
-        "sm_shares",
-        "structure",
-        "sweep_overhead",
-    ),
-    "trait_beliefs",
+    *("applications", "default_set", "energy_regions", "input_adaptive", "kernel_tuner_child"),
+    *("kernel_tuner_loop", "kernel_tuner_neutral", "merging", "model_against_recorded"),
+    *("plot_recording", "pool_efficiency", "pool_kills", "racing", "record_spaces", "sm_shares"),
+    *("sweep_overhead", "trait_beliefs"),
+    *("inductor", "triton_kernels"),
 }
 
 

@@ -128,6 +128,9 @@ def test_compiled_resources_rule_out(bad: Resources | CompileError, reason: str)
     assert known.compile_errors == (("it is wrong",) * count if isinstance(bad, CompileError) else ())
     assert len(known.spilling) == (count if reason in ("spills registers", "uses local memory") else 0)
     assert len(gpu.asked) == len(items[0].candidates), "nothing is compiled twice"
+    default = next(one.configuration for one in items[0].candidates if one.configuration["P"] == 4)
+    (known,) = compilation.known([Trial((default,))])
+    assert known.pruned.get(reason, 0) == count - 1, "what was measured all the same is none of them"
     join_threads()
 
 

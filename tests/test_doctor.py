@@ -16,6 +16,7 @@ from tuner.power.clocks.ownership import Ownership
 
 from tuner.cli import doctor as checks
 from tuner.cli.doctor import Finding, Surroundings, examine, jetson, power_mode, worst
+from tuner.compiler.triton_server import TESTED
 from tuner.database.files import mirror_of
 from tuner.database.integrity.check import check_database, check_mirror
 from tuner.database.runs import Store
@@ -158,6 +159,22 @@ def test_other_processes_are_named(around: Surroundings, nvml: State, root: Path
 
     assert "4242 (trainer)" in finding.text
     assert "4343 (not visible here)" in finding.text
+
+
+@pytest.mark.parametrize(("version", "severity"), [("3.6.0", "ok"), ("3.10.1", "note")])
+def test_a_triton_that_no_test_is_run_with_is_told(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, severity: str
+) -> None:
+    """The version is named with those that are tested."""
+    information = tmp_path / f"triton-{version}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: triton\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (finding,) = (one for one in examine(around) if one.check == "Triton")
+
+    assert finding.severity == severity
+    assert version in finding.text
+    assert TESTED in finding.text
 
 
 def test_throttling_is_told(around: Surroundings, nvml: State) -> None:

@@ -2,14 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from policy_driver import Played, blocks, play, result, search_over
-from policy_tables import FAILED, K20C, K40C, Row, Table, replay, row
 
 import tuner
 from tuner.model import registry
@@ -18,8 +17,51 @@ from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Measurement, Trial
 from tuner.recordings.files import RecordingFile
 from tuner.recordings.values import RecordedSpace, search_of
-from tuner.space.search_view import Payback, Search
+from tuner.space.search_view import Candidate, Payback, Search
 from tuner.studies.comparison import play as play_to_budget
+
+FAILED = math.inf
+K20C = (758, 705, 666, 640, 614)
+K40C = (875, 810, 745, 666)
+
+Row = tuple[int, ...]
+Table = dict[Row, float]
+"""Costs of exactly those trials that the algorithm may run, in the order in which it runs them, by block size
+of each kernel, and clock if there is one; a trial outside of the table is a KeyError."""
+
+
+def row(trial: Trial) -> Row:
+    """The row of a trial."""
+    sizes = tuple(int(configuration["L"]) for configuration in trial.configurations)
+    return sizes if trial.clock_mhz is None else (*sizes, trial.clock_mhz)
+
+
+def replay(
+    table: Table,
+    *spaces: Sequence[Candidate],
+    clocks: Sequence[int] = (),
+    own_s: Sequence[float] | Mapping[Row, Sequence[float]] | None = None,
+    guilty: Mapping[Row, Sequence[int]] | None = None,
+    defaults: Row = (),
+) -> tuple[list[Row], Row | None]:
+    """Play a table to the greedy policy: the rows it ran, and its answer.
+
+    Unless given: own times are equal, all kernels fail in a failed trial, defaults are the largest blocks.
+    """
+
+    def measure(trial: Trial) -> Measurement:
+        key = row(trial)
+        own = own_s[key] if isinstance(own_s, Mapping) else own_s or [1.0] * len(spaces)
+        failed = (guilty or {}).get(key, range(len(spaces))) if table[key] == FAILED else ()
+        return result(table[key], own, failed)
+
+    search = search_over(*spaces, clocks=clocks)
+    if defaults:
+        search = replace(search, defaults=tuple(Configuration({"L": size}) for size in defaults))
+    played = play(registry.load("policy", "greedy"), search, measure)
+    assert all(len(batch) == 1 for batch in played.batches)
+    return [row(trial) for trial in played.trials], None if played.best is None else row(played.best)
+
 
 # --- Algorithm 1 ---------------------------------------------------------------------------------
 

@@ -219,7 +219,7 @@ def test_captions_name_only_the_marks_that_are_drawn() -> None:
     assert "Each valid trial with its 95 % intervals;" in few
     assert "Each valid trial; the line" in many
     assert "These and the named ones have their 95 % intervals" in many
-    assert "Filled: the 3 that tie; the answer is the fastest of them" in many
+    assert "Filled: the 3 that tie; a rule chooses the answer" in many
     for mark in ("Rings: contenders", "Triangles: failed", "Filled: "):
         assert mark not in few
     assert "Rings: contenders" in repeated

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 # From the faces to the errors, as docs/architecture.md draws them.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
-    ("tuner.cli", "tuner.kernel_tuner", "tuner.triton"),
+    ("tuner.cli", "tuner.inductor", "tuner.kernel_tuner", "tuner.triton"),
     ("tuner.linalg", "tuner.python", "tuner.studies"),
     ("tuner.application", "tuner.daemon", "tuner.pool", "tuner.report"),
     ("tuner.search",),
@@ -104,7 +104,7 @@ BORDERS = {
     "click": ("tuner.cli",),
     "sklearn": ("tuner.prediction",),
     "textual": ("tuner.cli.top",),
-    "triton": ("tuner.compiler.triton_server", "tuner.triton"),
+    "triton": ("tuner.compiler.triton_server", "tuner.inductor", "tuner.triton"),
     "tree_sitter": ("tuner.kernel_files.pragmas",),
     "tree_sitter_cuda": ("tuner.kernel_files.pragmas",),
 }

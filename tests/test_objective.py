@@ -1,6 +1,7 @@
 """Objectives and the choice of the answer."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.model.errors import UnknownNameError
-from tuner.model.objective import NAMES, Objective, choose, tied
+from tuner.model.objective import NAMES, TIE, Objective, choose, tied
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
@@ -22,6 +23,10 @@ def measured(makespan_s: float, joules: float, uncertainty_j: float = 0.0) -> Me
 
 def trial(number: int) -> Trial:
     return Trial((Configuration({"P": number}),))
+
+
+def as_given(_: Trial) -> tuple[object, ...]:
+    return ()
 
 
 @pytest.mark.parametrize(("name", "expected"), [("time", 2.0), ("energy", 3.0), ("edp", 6.0), ("ed2p", 12.0)])
@@ -68,7 +73,7 @@ def test_overlapping_intervals_are_a_tie_broken_by_time() -> None:
         (trial(2), measured(0.5, 12.0, 0.2)),  # clearly more energy
     ]
 
-    assert choose(Objective("energy"), trials) == 1
+    assert choose(Objective("energy"), trials, rank=as_given) == 1
 
 
 def test_the_answer_is_the_fastest_of_those_that_tie() -> None:
@@ -78,7 +83,7 @@ def test_the_answer_is_the_fastest_of_those_that_tie() -> None:
     ]
 
     assert tied(Objective("energy"), trials) == [0, 1]
-    assert choose(Objective("energy"), trials) == 1
+    assert choose(Objective("energy"), trials, rank=as_given) == 1
     assert tied(Objective("energy"), []) == []
 
 
@@ -90,7 +95,7 @@ def test_a_trial_gains_nothing_by_being_known_less_surely() -> None:
         (trial(2), measured(2.0, 10.5, 2.0)),  # a tie even if it was known as surely
     ]
 
-    assert choose(Objective("energy"), trials) == 2
+    assert choose(Objective("energy"), trials, rank=as_given) == 2
 
 
 @pytest.mark.parametrize(
@@ -114,17 +119,51 @@ def test_unknown_uncertainty_is_nothing(name: str) -> None:
 
 def test_nothing_to_choose_when_all_failed() -> None:
     """With no valid trial there is no answer."""
-    assert choose(Objective("time"), [(trial(0), Measurement((WorkloadResult(Status.CRASHED),)))]) is None
+    assert (
+        choose(Objective("time"), [(trial(0), Measurement((WorkloadResult(Status.CRASHED),)))], rank=as_given)
+        is None
+    )
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0, 1)), min_size=1, max_size=8))
 def test_answer_is_never_beaten_on_both_counts(values: list[tuple[float, float, float]]) -> None:
-    """No trial with a certainly lower energy exists, and none in the tie is faster."""
+    """No trial with a certainly lower energy exists, and none in the tie is surely faster."""
     trials = [(trial(i), measured(t, e, u)) for i, (t, e, u) in enumerate(values)]
-    chosen = choose(Objective("energy"), trials)
+    chosen = choose(Objective("energy"), trials, rank=as_given)
 
     assert chosen is not None
     time_s, joules, uncertainty_j = values[chosen]
     lowest = min(values, key=lambda v: v[1])
     assert joules - 1.96 * uncertainty_j <= lowest[1] + 1.96 * lowest[2] + 1e-9
-    assert time_s <= lowest[0]
+    assert time_s <= lowest[0] * (1 + TIE)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0, 1)), min_size=1, max_size=8),
+    st.sampled_from(["time", "energy", "edp"]),
+    st.randoms(use_true_random=False),
+)
+def test_the_rule_does_not_ask_in_which_order_trials_were_measured(
+    values: list[tuple[float, float, float]], name: str, chance: random.Random
+) -> None:
+    """Of trials that tie the first in order is the answer, at most the margin slower than the fastest."""
+    trials = [(trial(i), measured(*value)) for i, value in enumerate(values)]
+    objective = Objective(name)
+
+    def rank(one: Trial) -> tuple[int]:
+        return (-int(one.configurations[0]["P"]),)
+
+    def chosen(of: list[tuple[Trial, Measurement]], kept: Trial | None = None) -> Trial:
+        index = choose(objective, of, precision=TIE, rank=rank, kept=kept)
+        assert index is not None
+        return of[index][0]
+
+    answer = chosen(trials)
+    shuffled = list(trials)
+    chance.shuffle(shuffled)
+    assert answer == chosen(shuffled)
+    ties = [trials[i][0] for i in tied(objective, trials, precision=TIE)]
+    assert answer in ties
+    assert all(chosen(trials, kept) == kept for kept in ties)
+    if name == "time":
+        assert values[-rank(answer)[0]][0] <= min(value[0] for value in values) * (1 + TIE)

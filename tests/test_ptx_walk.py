@@ -83,6 +83,10 @@ BODIES = {
     ),
     "assembly": ("// begin\n{add.f32 %f1,%f1,0;\n}\n// end\n// begin\n{add.f32 %f1,%f1,0;\n}\n", 2),
     "braces": ("{ // a call\n.reg .b32 t;\nadd.f32 %f1, %f1, 0;\n}", 1),
+    "lines": (  # of the source, as Triton tells them
+        "mov.u32 %r1, 4;\n.loc 1 2 3 // a\nsetp.lt.s32 %p1, %r1, 5;\n$A:\n.loc 1 2 4\n@%p1 ex2.f32 %f1, %f1;",
+        1,
+    ),
     "pairs": ("{fma.rn.f16x2 %r1,%r2,%r3,%r4;\n}", 0),
     "unsigned": ("mov.u32 %r1, -1; setp.gt.u32 %p1, %r1, 5; @%p1 add.f32 %f1, %f1, 0;", 1),
     "wide": (

@@ -267,7 +267,7 @@ def test_what_ties_is_marked_and_counted() -> None:
     ties = {one.number for one in ranked_trials(document) if "tie" in one.marks}
 
     assert ties == {3, 8, 9}
-    assert "tie: 3 other trials cost the same, as far as can be told" in printed(document, 80)
+    assert "tie of 4, this one by rule" in printed(document, 80)
     assert "tie" not in printed(CASES["one-energy"], 80)
 
 

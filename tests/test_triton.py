@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -389,11 +390,22 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     left_out = int(told.out.partition("left out: ")[2].partition(" ")[0])
     assert f"all {15 - left_out} tried" in told.out
 
+    written = tmp_path / "configs.py"
+    words = ["export", "triton-softmax", "--format", "triton", "--output", str(written)]
+    main([*words, "--database", str(database)], standalone_mode=False)
+    configs = runpy.run_path(str(written))["configs"]
+    function = runpy.run_path(str(EXAMPLES / "triton/softmax.py"))["softmax"]
+    autotuned = importlib.import_module("triton").autotune(configs=configs, key=["cols"])(function)
+    (config,) = autotuned.configs
+    assert config.kwargs == {"BLOCK": 1024}
+    assert f"num_warps={config.num_warps} num_stages={config.num_stages} num_ctas=1" in told.out
 
-def test_a_check_of_the_examples(capfd: pytest.CaptureFixture[str]) -> None:
+
+@pytest.mark.parametrize("name", ["fused_moe", "softmax"])
+def test_a_check_of_the_examples(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """`tuner kernels check` compiles the default of an example."""
     main(
-        ["kernels", "check", str(EXAMPLES / "triton/softmax.toml"), "--arch", "sm_80"],
+        ["kernels", "check", str(EXAMPLES / f"triton/{name}.toml"), "--arch", "sm_80"],
         standalone_mode=False,
     )
 

@@ -1,6 +1,7 @@
 """Kernel files of Triton as far as no Triton is needed: functions read as text, specialisation, refusals."""
 
 import importlib
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +10,16 @@ from types import ModuleType
 import pytest
 
 from tuner.compiler.compiler import Compiler
+from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.drafting import drafted
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.triton_source import (
     TritonFunction,
     imported_modules,
+    reached_parameters,
     specialised,
     triton_function,
-    written_parameters,
 )
 from tuner.model.errors import CompileError, CompilerUnavailableError, InputError, KernelFileError
 from tuner.model.plan import (
@@ -34,6 +36,7 @@ from tuner.model.plan import (
 from tuner.model.plan import Scalar as Number
 
 DATA = Path(__file__).parent / "data" / "triton"
+EXAMPLES = Path(__file__).parents[1] / "examples" / "triton"
 SOFTMAX = """
 import triton
 import triton.language as tl
@@ -113,6 +116,34 @@ def test_a_plan_is_told_what_triton_would_find(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("edits", "config"),
+    [
+        ({}, {"BLOCK": 1024, "num_warps": 2, "num_stages": 3}),
+        (
+            {
+                "num_warps = [2, 4]": "maxnreg = [64]",
+                "[launch]": '[derived]\nSCALE = "BLOCK / 2"\n\n[launch]',
+            },
+            {"BLOCK": 1024, "SCALE": 512.0, "num_warps": 4, "num_stages": 3, "maxnreg": 64},
+        ),
+        (
+            {"BLOCK = [1024, 2048]": "", "[launch]": '[derived]\nBLOCK = "2 * cols"\n\n[launch]'},
+            {"num_warps": 2, "num_stages": 3},
+        ),
+    ],
+)
+def test_a_build_record_has_what_a_config_holds(
+    tmp_path: Path, edits: dict[str, str], config: dict[str, object]
+) -> None:
+    """Options, and constants that tunables decide: those of sizes are passed by who launches."""
+    kernel = load_kernel_file(written(tmp_path, edits))
+    (workload,) = kernel.workloads()
+    record = build_record(kernel, workload, kernel.default(workload))
+    assert record is not None
+    assert record["config"] == {**config, "num_ctas": 1, "enable_fp_fusion": True}
+
+
+@pytest.mark.parametrize(
     ("edits", "options"),
     [
         ({"[tunables]": "[tunables]\nmaxnreg = [64, 0]"}, ("num_warps=2", "maxnreg=64")),
@@ -173,6 +204,10 @@ REFUSED = {
         ["num_warps is stated twice"],
     ),
     "warps that are no power of two": ({"[2, 4]": "[3, 4]"}, ["num_warps is 3", "one of 1, 2, 4, 8, 16, 32"]),
+    "a tunable that is called almost as an option": (
+        {"num_warps = [2, 4]": "num_warp = [2, 4]"},
+        ["the tunable num_warp is no tl.constexpr of softmax", "did you mean 'num_warps'"],
+    ),
     "a block": ({'grid = "rows"': 'grid = "rows"\nblock = 64'}, ["block", "Triton decides it"]),
     "shared memory": (
         {'grid = "rows"': 'grid = "rows"\nshared_bytes = 64'},
@@ -218,6 +253,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, case: str) -> None:
             "annotated as float32, and its argument is an array",
         ),
         (SOFTMAX.replace("flag=None", "flag=OTHER"), "takes 4 arguments"),
+        (
+            SOFTMAX.replace("cols, BLOCK: tl.constexpr", "cols=1e-6, BLOCK: tl.constexpr=64"),
+            "cols of softmax is 1e-06 by default, and its argument is int32; float32 would be right",
+        ),
     ],
 )
 def test_a_source_that_does_not_fit_is_refused(tmp_path: Path, source: str, words: str) -> None:
@@ -303,14 +342,14 @@ def test_arrays_that_are_written(name: str, arrays: set[str]) -> None:
     source = Source("kernels.py", (DATA / "kernels.py").read_text())
     pointers = {"out", "x", "y", "inp", "a", "b", "c", "weight", "bias", "counts", "values", "table"}
 
-    assert written_parameters(source, name) & pointers == arrays
+    assert reached_parameters(source, name) & pointers == arrays
 
 
 def test_an_address_that_leaves_the_file_counts_as_written() -> None:
     """Nobody knows what a function of another file does with an array."""
     text = "import triton\nfrom other import f\n\n@triton.jit\ndef k(a, b):\n    p = a + 1\n    f(p)\n"
 
-    assert written_parameters(Source("k.py", text), "k") == {"a"}
+    assert reached_parameters(Source("k.py", text), "k") == {"a"}
 
 
 def test_modules_beside_a_file_are_part_of_it(tmp_path: Path) -> None:
@@ -470,10 +509,99 @@ def test_a_chain_has_stages_of_both_languages(tmp_path: Path) -> None:
     assert again.arguments == ("y", BufferView("x", 1), Number("int32", 2))
 
 
-def test_no_kernel_file_is_drafted_for_python(tmp_path: Path) -> None:
-    """A Python file is not taken for CUDA C++."""
-    with pytest.raises(InputError, match=r"softmax\.py: is no CUDA C"):
-        drafted(SOFTMAX, tmp_path / "softmax.py", ask=lambda *_: None)
+TILED = """
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[
+    triton.Config({"TILE_M": 64, "TILE_N": 128, "TILE_K": 32}, num_warps=8),
+    triton.Config({"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}, num_warps=4),
+], key=["M"])
+@triton.jit
+def product(c, a, b, M, N, K, stride_a, stride_k, alpha, beta=0.5,
+            TILE_M: tl.constexpr = 64, TILE_N: tl.constexpr = 64, TILE_K: tl.constexpr = 64):
+    pid = tl.program_id(axis=0)
+    row, column = pid // tl.cdiv(N, TILE_N), pid % tl.cdiv(N, TILE_N)
+    i = (row * TILE_M + tl.arange(0, TILE_M)) % M
+    j = column * TILE_N + tl.arange(0, TILE_N)
+    k = tl.arange(0, TILE_K)
+    left = a + i[:, None] * stride_a + k[None, :] * stride_k
+    right = b + k[:, None] * N + j[None, :]
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(tl.cdiv(K, TILE_K)):
+        x = tl.load(left, mask=k[None, :] < K - step * TILE_K)
+        total = tl.dot(x, tl.load(right, mask=k[:, None] < K - step * TILE_K), total)
+        left += TILE_K * stride_k
+        right += TILE_K * N
+    here = c + i[:, None] * N + j[None, :]
+    tl.store(here, alpha * total + beta * tl.load(here), mask=j[None, :] < N)
+"""
+DRAFTS = {
+    "softmax": (
+        SOFTMAX.replace("row, at = tl.program_id(0), ", "row = tl.program_id(0)\n    at = "),
+        [
+            *('out = "out float32[rows, cols]"', 'inp = "in float32[rows, cols]"', 'cols = "int32 = cols"'),
+            *("BLOCK = [1024, 2048, 4096]", 'rules = ["BLOCK >= cols"]', 'grid = "rows"'),
+        ],
+    ),
+    "product": (
+        TILED,
+        [
+            *('c = "inout float32[M, N]"', 'a = "in float32[M, K]"', 'b = "in float32[K, N]"'),
+            *(
+                'stride_a = "int32 = K"',
+                'stride_k = "int32 = 1"',
+                'alpha = "float32 = 1"',
+                'beta = "float32 = 0.5"',
+            ),
+            *("TILE_M = [64, 128]", "TILE_N = [128]", "TILE_K = [32, 64]", "num_warps = [8, 4]"),
+            'grid = "ceil_div(M, TILE_M) * ceil_div(N, TILE_N)"',
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_a_kernel_file_is_drafted(tmp_path: Path, name: str) -> None:
+    """Roles, shapes, sizes, strides, values and programs are read from the text, and the file can be used."""
+    source, lines = DRAFTS[name]
+    (tmp_path / "k.py").write_text(source)
+    draft = drafted(source, tmp_path / "k.py", name, ask=lambda *_: None)
+    (tmp_path / "k.toml").write_text(draft.toml())
+
+    written = {line.partition("  # GUESS")[0] for line in draft.toml().splitlines()}
+    assert [line for line in lines if line not in written] == []
+    assert default_plan(tmp_path / "k.toml").stages[0].entry == name
+
+
+@pytest.mark.parametrize(
+    "file", sorted([*DATA.glob("*.py"), *EXAMPLES.glob("*.py")]), ids=lambda file: file.stem
+)
+def test_any_function_has_a_draft(tmp_path: Path, file: Path) -> None:
+    """A draft in which nothing is to be filled in can be used; what is to be is named."""
+    text = file.read_text()
+    (tmp_path / file.name).write_text(text)
+    for one in re.findall(r"@triton\.jit.*\ndef (\w+)", text):
+        draft = drafted(text, tmp_path / file.name, one, ask=lambda *_: None)
+        (tmp_path / "k.toml").write_text(draft.toml())
+        assert ("FILL IN" in draft.toml()) == bool(draft.missing)
+        if not draft.missing:
+            assert default_plan(tmp_path / "k.toml").stages[0].entry == one
+
+
+@pytest.mark.parametrize(
+    ("source", "kernel", "words"),
+    [
+        ("import triton\n", None, "has no function with @triton.jit"),
+        (SOFTMAX, "softmx", "did you mean 'softmax'"),
+        (SOFTMAX, "plain", "plain of k.py is not jitted"),
+        ("def f(:", None, "is no Python"),
+    ],
+)
+def test_what_no_draft_is_made_of(tmp_path: Path, source: str, kernel: str | None, words: str) -> None:
+    """The message says which functions there are."""
+    with pytest.raises(InputError, match=words):
+        drafted(source, tmp_path / "k.py", kernel, ask=lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,26 @@ from tuner.model.version import VERSION
 
 __version__ = VERSION
 
-__all__ = ["Client", "Kernel", "Result", "apply", "chosen", "energy", "linalg", "mark", "plan", "tune"]
+__all__ = [
+    "Client",
+    "Kernel",
+    "Result",
+    "apply",
+    "chosen",
+    "energy",
+    "judge",
+    "linalg",
+    "mark",
+    "plan",
+    "tune",
+]
 
 if TYPE_CHECKING:
     from tuner import linalg
     from tuner.application import apply, chosen, plan
     from tuner.client.client import Client
     from tuner.joules.energy_meter import energy
+    from tuner.python.judging import judge
     from tuner.python.kernel import Kernel
     from tuner.python.result import Result
     from tuner.python.tuning import tune
@@ -26,6 +39,7 @@ else:
         "apply": "tuner.application",
         "chosen": "tuner.application",
         "energy": "tuner.joules",
+        "judge": "tuner.python.judging",
         "mark": "tuner.system.marks",
         "plan": "tuner.application",
     }

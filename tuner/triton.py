@@ -8,68 +8,39 @@ functions that name ``triton.autotune``. Importing this module imports Triton.
 import copy
 import inspect
 import logging
-import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-from tuner.compiler.triton_server import INSIDE, usable_version
+from tuner.compiler.triton_server import usable_version
 from tuner.kernel_files.triton_stage import OPTIONS
 from tuner.model.errors import InputError, TunerError, suggestion
-from tuner.model.options import SearchOptions
 from tuner.model.plan import TunableValue
 from tuner.python.triton import config_values
 from tuner.python.triton_in_place import (
+    MODES,
     Launch,
-    Problem,
     argument_text,
-    as_recorded,
+    check_options,
+    mode_of,
     problem_name,
+    recorded_or_tuned,
     stored_values,
+    tell,
 )
-from tuner.python.tuning import tune
 
 usable_version(sys.executable)  # others are refused before anything of theirs is replaced
 from triton.runtime.autotuner import Autotuner as TritonAutotuner  # noqa: E402 - as the line above says
 
-VARIABLE = "TUNER_TRITON"
-MODES = ("lookup", "tune", "record")
-FOLDER = "tuner-triton"  # where ``record`` writes, unless the mode names another folder
-
 _LOG = logging.getLogger(__name__)
 _run_of_triton = TritonAutotuner.run
 _OF_LAUNCHES = ("grid", "warmup")
-_told: set[str] = set()
 _deciding = threading.RLock()
 
 # How an argument is part of the key: by value, by what Triton compiles in of it, or by its type alone.
 _EXACT, _SPECIALISED, _TYPED = range(3)
-
-
-def _tell(text: str) -> None:
-    """Say what the caller should know, once."""
-    if text not in _told:
-        _told.add(text)
-        _LOG.warning("%s", text)
-
-
-def _mode_of(given: str) -> tuple[str, Path]:
-    """The mode, and the folder of records.
-
-    Raises:
-        InputError: there is no such mode.
-    """
-    mode, colon, folder = given.partition(":")
-    if mode not in MODES or (colon and (mode != "record" or not folder)):
-        raise InputError(
-            f"mode (or {VARIABLE}): {given!r}: choose from {', '.join(MODES)} or record:FOLDER"
-            f"{suggestion(mode, MODES)}"
-        )
-    return mode, Path(folder or FOLDER).absolute()
 
 
 class _Tuned:
@@ -77,10 +48,7 @@ class _Tuned:
 
     def __init__(self, autotuner: Any, mode: str | None, options: Mapping[str, Any]) -> None:  # noqa: ANN401 - Triton has no types
         self._autotuner, self._options = autotuner, options
-        inside = INSIDE in os.environ  # a process that compiles imports this file, and must not tune
-        self._mode, self._folder = _mode_of(
-            "lookup" if inside else mode or os.environ.get(VARIABLE) or MODES[0]
-        )
+        self._mode, self._folder = mode_of(mode)
         self._jitted = autotuner.fn
         while not inspect.isfunction(getattr(self._jitted, "fn", None)):
             self._jitted = self._jitted.fn
@@ -160,7 +128,7 @@ class _Tuned:
         try:
             return self._answer(launch, configs) or configs[0]
         except (TunerError, OSError) as error:
-            _tell(f"{name}: the first configuration is used: {error}")
+            tell(f"{name}: the first configuration is used: {error}")
             return configs[0]
 
     def _answer(self, launch: Launch, configs: Sequence[Any]) -> Any:  # noqa: ANN401 - a Config
@@ -175,13 +143,10 @@ class _Tuned:
         problem = problem_name(launch.name, [str(code), *texts])
         values = stored_values(problem, launch, needed=self._mode == MODES[0])
         found = None if values is None else _among(configs, values)
-        if found is None and self._mode == "record":
-            as_recorded(problem, self._plain(configs), launch, self._folder)
-        elif found is None and self._mode == "tune":
-            return _among(
-                configs, tune(Problem(problem, self._plain(configs), launch), **_tuning(launch)).best
-            )
-        elif found is None and values is not None:
+        if found is None and self._mode != MODES[0]:
+            best = recorded_or_tuned(problem, self._plain(configs), launch, self._mode, self._folder)
+            return None if best is None else _among(configs, best)
+        if found is None and values is not None:
             told = ", ".join(f"{each}={value}" for each, value in values.items())
             raise InputError(f"the stored answer ({told}) is not among its configs")
         return found
@@ -191,11 +156,6 @@ class _Tuned:
         function = copy.copy(self._autotuner)
         function.configs, function.early_config_prune = list(configs), None
         return function
-
-
-def _tuning(launch: Launch) -> dict[str, Any]:
-    given = {"progress": False, **launch.options}
-    return given | {"device": launch.device(), "database": launch.database()}
 
 
 def _among(configs: Sequence[Any], values: Mapping[str, TunableValue]) -> Any:  # noqa: ANN401 - a Config
@@ -265,9 +225,9 @@ def autotune(
     """
     theirs = inspect.signature(TritonAutotuner.__init__).parameters
     own = {name: options.pop(name) for name in list(options) if name not in theirs}
-    _check_options(own, theirs)
+    check_options(own, theirs)
     if mode is not None:
-        _mode_of(mode)
+        mode_of(mode)
     if not configs:
         raise InputError("configs: none are given; write for example [triton.Config({'BLOCK': 256})]")
 
@@ -293,19 +253,6 @@ def autotune(
 
 
 _AFTER = ("pre_hook", "post_hook", "warmup", "rep", "use_cuda_graph", "do_bench", "cache_results")
-
-
-def _check_options(given: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Refuse what neither Triton nor a search takes.
-
-    Raises:
-        InputError: an option is unknown.
-    """
-    own = {*inspect.signature(tune).parameters, *(one.name for one in fields(SearchOptions))}
-    known = own - {"kernels", "tunables", "restrictions", "on", "kernel_files", "options"}
-    for name in given:
-        if name not in known:
-            raise InputError(f"autotune: unknown option {name!r}{suggestion(name, [*known, *theirs])}")
 
 
 # --- For code that names ``triton.autotune``.
@@ -352,8 +299,8 @@ def install(mode: str | None = None, **options: Any) -> Installed:  # noqa: ANN4
         InputError: an argument cannot be used; the message names it.
     """
     global _installed  # noqa: PLW0603 - one for all, as Triton's class is
-    _check_options(options, {})
-    chosen, _ = _mode_of(mode or os.environ.get(VARIABLE) or MODES[0])
+    check_options(options)
+    chosen, _ = mode_of(mode)
     _installed = mode, options
     _put(_run)
     done = Installed(chosen)

@@ -106,9 +106,6 @@ def steered(search: Search, *, inner: Policy) -> Attempt:
     Args:
         search: what the policy is told; its clocks are the choice.
         inner: searches the configurations; it is told one clock.
-
-    Returns:
-        The cheapest trial measured, or None when all failed.
     """
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:

@@ -63,12 +63,7 @@ class FrontOutlook:
 
 
 class CostPair:
-    """Measurements of two costs over a joint space, and a Gaussian process of the logarithm of each.
-
-    Args:
-        joint: the space.
-        draw: source of randomness, for the pool of a large space.
-    """
+    """Measurements of two costs over a joint space, and a Gaussian process of the logarithm of each."""
 
     def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
         self._joint = joint

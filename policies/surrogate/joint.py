@@ -334,10 +334,6 @@ class Joint:
 class Pool:
     """The trials that may be proposed: all of a small joint space, a sample of a larger one.
 
-    Args:
-        joint: the space.
-        draw: source of randomness, for the sample.
-
     Attributes:
         measured: rows that are never proposed (again), as tuples, those outside of the pool among them.
         rows: shape (m, axes).
@@ -513,10 +509,6 @@ def start_rows(
 
 class JointRun(ABC):
     """A search so far, of one cost or of two.
-
-    Args:
-        search: what the policy is told.
-        joint: the space.
 
     Attributes:
         evaluations: trials asked for and not ruled out.

@@ -61,13 +61,7 @@ def best_known(search: Search, workload: int) -> Configuration | None:
 
 
 def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator) -> Knowledge | None:
-    """Points to learn from; None where there are none.
-
-    Args:
-        sources: of `nearest`.
-        joint: has features for their configurations.
-        draw: picks the points.
-    """
+    """Points to learn from; None where there are none."""
     parts = []
     for task, source in enumerate(sources, start=1):
         points = _picked(_finite(source), draw)
@@ -135,13 +129,7 @@ TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 
 class Learner:
-    """Measurements of a joint space and a surrogate of their costs.
-
-    Args:
-        joint: the space.
-        draw: source of randomness, for the pool of a large space.
-        knowledge: of other tasks.
-    """
+    """Measurements of a joint space and a surrogate of their costs."""
 
     def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
         self._joint, self._knowledge = joint, knowledge

@@ -110,10 +110,6 @@ class RareReads:
 class HelperCounter:
     """A zone's counter, read through the helper.
 
-    Args:
-        zone: its name.
-        path: the helper's socket.
-
     Raises:
         PowerError: the helper is not there, or may not or does not read it.
     """

@@ -30,12 +30,7 @@ _CACHED_S = 1.0  # each read is a transfer on a slow bus
 
 
 class JetsonPowerLimit:
-    """Reads the limit of the module's input rail, or, where that has none, of the GPU's.
-
-    Args:
-        sysfs: the root of sysfs.
-        now: a clock, in seconds.
-    """
+    """Reads the limit of the module's input rail, or, where that has none, of the GPU's."""
 
     def __init__(self, sysfs: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -92,11 +87,7 @@ _ABOUT_GPUS = ("gpu", "gv11b", "gp10b", "ga10b", "gb10b", "thermal-throttle", "t
 
 
 class JetsonThrottle:
-    """Reads throttle reasons; whatever a board does not have is not told.
-
-    Args:
-        sysfs: the root of sysfs.
-    """
+    """Reads throttle reasons; whatever a board does not have is not told."""
 
     def __init__(self, sysfs: Path) -> None:
         devices = sorted(sysfs.glob("class/thermal/cooling_device*"))

@@ -17,14 +17,7 @@ from ..sensors.changes import SampleGaps, StallDetector, check_answers
 
 
 class NvmlGpu:
-    """A GPU opened through NVML; reading only, whoever sets something does so knowingly.
-
-    Attributes:
-        nvml: the binding.
-        handle: NVML's handle of the GPU.
-        uuid: e.g. ``GPU-6f0...``.
-        name: product name.
-    """
+    """A GPU opened through NVML; reading only, whoever sets something does so knowingly."""
 
     def __init__(self, nvml: ModuleType | Any, handle: Any, uuid: str, name: str) -> None:  # noqa: ANN401 - pynvml ships no types
         self.nvml = nvml

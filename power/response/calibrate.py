@@ -511,12 +511,7 @@ def _period_s(sampler: PowerSampler, samples: Sequence[Sample]) -> float:
 
 
 def rhythm(seconds: float, rng: np.random.Generator) -> list[PulseTrain]:
-    """Short pulses under which every update of a reading shows, for finding its period.
-
-    Args:
-        seconds: length of the whole calibration.
-        rng: draws the lengths of pulses.
-    """
+    """Short pulses under which every update of a reading shows, for finding its period."""
     pulses = [(_LEAST_S, _SETTLE_S)]
     left_s = _RHYTHM * seconds
     while left_s > 0:

@@ -16,9 +16,6 @@ _BUSY = 20  # reads in a row that the driver may refuse because the chip was bus
 class SysfsAttribute:
     """A file of the kernel with one whole number in it, kept open.
 
-    Args:
-        path: the file.
-
     Raises:
         PowerError: it cannot be opened.
     """

@@ -58,14 +58,7 @@ def readings(
     now: Callable[[], float] = time.monotonic,
     sysfs: str | Path | None = None,
 ) -> list[Reading]:
-    """The power of each AMD GPU and each Grace, and the sum over sockets.
-
-    Args:
-        gpu: not used.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
-        sysfs: where the kernel's ``/sys`` is; None for ``ROOT``.
-    """
+    """The power of each AMD GPU and each Grace, and the sum over sockets."""
     root = Path(sysfs or ROOT)
     ordered = sorted(meters(root), key=lambda meter: (meter.scope, meter.name))
     if not ordered:
@@ -112,12 +105,6 @@ def _of_grace(folder: Path, file: Path) -> Iterator[PowerMeterFile]:
 
 class HwmonSampler:
     """Implements ``tuner.power.base.PowerSampler`` over power files, whose watts are added.
-
-    Args:
-        name: of the reading, without ``hwmon:``.
-        chosen: the files, of one scope.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
 
     Raises:
         SensorUnavailableError: a file cannot be read, or holds no number.

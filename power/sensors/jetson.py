@@ -87,14 +87,7 @@ def monitor_readings(
     now: Callable[[], float] = time.monotonic,
     sysfs: str | Path = SYSFS,
 ) -> list[Reading]:
-    """The rails of all power monitors, best first; one reading that says why where there are none.
-
-    Args:
-        gpu: not used.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
-        sysfs: where the kernel's ``/sys`` is.
-    """
+    """The rails of all power monitors, best first; one reading that says why where there are none."""
     chips = sorted(_chips(Path(sysfs)))
     if not chips:
         where = Path(sysfs) / "bus/i2c/devices"
@@ -116,12 +109,6 @@ def monitor_readings(
 
 class RailFileSampler:
     """Implements ``tuner.power.base.PowerSampler`` over the files of one rail, or of a sum of rails.
-
-    Args:
-        choice: the rails.
-        channels: by rail.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
 
     Raises:
         SensorUnavailableError: a file cannot be read, or holds no number.

@@ -9,11 +9,7 @@ from typing import Any
 
 
 def main(interval_s: float) -> int:
-    """Print rails in milliwatts until the service, or the reader of the lines, goes away.
-
-    Args:
-        interval_s: time between updates in seconds.
-    """
+    """Print rails in milliwatts until the service, or the reader of the lines, goes away."""
     try:
         from jtop import jtop  # noqa: PLC0415 - a package that is not there is one of the answers
 

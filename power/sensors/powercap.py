@@ -42,14 +42,7 @@ def readings(
     now: Callable[[], float] = time.monotonic,
     sysfs: str | Path | None = None,
 ) -> list[Reading]:
-    """All packages together, all DRAM, the platform, and each zone where there are several.
-
-    Args:
-        gpu: not used.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
-        sysfs: where the kernel's ``/sys`` is; None for ``ROOT``.
-    """
+    """All packages together, all DRAM, the platform, and each zone where there are several."""
     root = Path(sysfs or ROOT)
     listed = zones(root)
     if not listed:
@@ -68,10 +61,6 @@ def readings(
 
 class ZoneCounter:
     """Joules of a zone since it was opened, over the wraps of its counter.
-
-    Args:
-        zone: the zone.
-        now: a clock, in seconds.
 
     Raises:
         PowerError: it cannot be read, has counted nothing, or does not tell where it begins anew: joules
@@ -147,12 +136,6 @@ def _opened(zone: PowercapZone) -> SysfsAttribute | HelperCounter:
 
 class PowercapSampler:
     """Implements ``tuner.power.base.PowerSampler`` over zones, whose joules are added.
-
-    Args:
-        name: of the reading, without ``powercap:``.
-        chosen: the zones.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
 
     Raises:
         SensorUnavailableError: a zone cannot be read; since 2020 most kernels let root alone.

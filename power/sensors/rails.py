@@ -137,11 +137,7 @@ class ChildLines:
 
 
 class SharedLines:
-    """One child for several readers: started by the first, ended by the last.
-
-    Args:
-        start: makes the child.
-    """
+    """One child for several readers: started by the first, ended by the last."""
 
     def __init__(self, start: Callable[[], ChildLines]) -> None:
         self._start = start
@@ -357,11 +353,6 @@ class RailSampler:
 
     The tool shows what the sensor last measured, at the time of its line; how much of the time between two
     lines that covers is not known.
-
-    Args:
-        tool: prints the lines.
-        choice: the rails.
-        responses: calibrated response by the name of a reading.
 
     Raises:
         SensorUnavailableError: no line names the rails, or they read zero.

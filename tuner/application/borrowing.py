@@ -89,13 +89,6 @@ def gpu_of(cp: ModuleType, value: Value) -> int:
 def borrow(cp: ModuleType, kernel: str, label: str, value: Value, *, written: bool = False) -> BorrowedArray:
     """An array of whatever library as a CuPy array.
 
-    Args:
-        cp: CuPy.
-        kernel: what messages call the kernel.
-        label: what messages call the array.
-        value: the array.
-        written: the kernel writes it.
-
     Raises:
         InputError: it is no array on a GPU, or does not give its memory away; the message says what would be
             right.
@@ -145,11 +138,7 @@ def torch_streams(torch: ModuleType) -> Callable[[int], int]:
 
 
 class TensorForms:
-    """The forms of torch tensors, which decide whether a kernel can run on them, and their addresses.
-
-    Args:
-        torch: PyTorch.
-    """
+    """The forms of torch tensors, which decide whether a kernel can run on them, and their addresses."""
 
     def __init__(self, torch: ModuleType) -> None:
         self.torch = torch
@@ -189,11 +178,6 @@ class TorchMemory:
     """PyTorch's allocator in the place of CuPy's, of the stream that is current in both.
 
     Tensors of its memory are PyTorch's own: ``record_stream`` counts, and it goes back to PyTorch's cache.
-
-    Args:
-        cp: CuPy.
-        torch: PyTorch.
-        device: number of the GPU.
     """
 
     def __init__(self, cp: ModuleType, torch: ModuleType, device: int) -> None:
@@ -234,11 +218,7 @@ def _by_dlpack(value: Value) -> bool:
 
 
 class _Writable:
-    """An array with DLPack, unless that marks it as read-only; CuPy does not look.
-
-    Args:
-        owner: the array.
-    """
+    """An array with DLPack, unless that marks it as read-only; CuPy does not look."""
 
     def __init__(self, owner: Value) -> None:
         self.owner = owner

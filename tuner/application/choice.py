@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tuner.client.answer_values import Use
 from tuner.client.client import Client
+from tuner.database.answer_lock import in_force
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
-from tuner.database.ranking import AnswerQuery, passed_over, served_answer
+from tuner.database.ranking import AnswerQuery, ServedAnswer, passed_over, served_answer
 from tuner.database.runs import Store
 from tuner.devices.gpu_models import limits_of
 from tuner.kernel_files.kernel_file import KernelFile
@@ -249,9 +250,10 @@ def choose(
 ) -> Chosen:
     """The best known configuration of a workload alone, with clocks as found.
 
-    What the daemon has stored for time comes first, then what the database has stored for time, then for
-    other objectives, then what the daemon has stored for energy, then what a trained model predicts, then
-    the analytical answer of either, then what they know of other sizes. Of each the first by
+    What the lock file that is in force holds comes first, then what the daemon has stored for time, then what
+    the database has stored for time, then for other objectives, then what the daemon has stored for energy,
+    then what a trained model predicts, then the analytical answer of either, then what they know of other
+    sizes. Of each the first by
     ``tuner.database.ranking`` is taken; stored answers that are stale for more than their batch are left out.
 
     Args:
@@ -265,10 +267,14 @@ def choose(
     Raises:
         KernelFileError: nothing is stored and the default breaks a rule.
     """
+    query = _query(kernel, workload, device)
+    locked = _locked(query)
+    if locked is not None:
+        return locked
     said = None if advisor is None else advisor.best(workload, device, "time", count=count)
     if said is not None and (chosen := _served(said, kernel, workload, device)) is not None:
         return chosen
-    stored, lent = _of_database(kernel, workload, device, database)
+    stored, lent = _of_database(query, database)
     if stored is not None:
         return stored
     if said is not None and advisor is not None:
@@ -299,11 +305,8 @@ def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     return Chosen(configuration, origin, known=placed.origin != "nearest", unmeasured=unmeasured)
 
 
-def _of_database(
-    kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path
-) -> tuple[Chosen | None, Chosen | None]:
-    """Return the database's stored configuration and, without it, its answer by other sizes or the model."""
-    query = AnswerQuery(
+def _query(kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> AnswerQuery:
+    return AnswerQuery(
         workloads=(workload,),
         kernels={kernel.name: kernel},
         sources={kernel.name: kernel.fingerprint},
@@ -313,12 +316,36 @@ def _of_database(
         clocks_as_found=True,
         any_timing=True,
     )
+
+
+def _locked(query: AnswerQuery) -> Chosen | None:
+    """Return the configuration of the lock file that is in force; None without one.
+
+    Raises:
+        InputError: the file cannot be read, or is frozen and has an answer that is not served.
+    """
+    lock = in_force()
+    if lock is None:
+        return None
+    told = dict[str, None]()
+    for objective in (query.objective, ""):
+        found, reasons = lock.served(replace(query, objective=objective))
+        if found is not None:
+            return _chosen(found)
+        told |= dict.fromkeys(reasons)
+    for why in told:
+        _LOG.warning("%s", why)
+    return None
+
+
+def _of_database(query: AnswerQuery, database: Path) -> tuple[Chosen | None, Chosen | None]:
+    """Return the database's stored configuration and, without it, its answer by other sizes or the model."""
     try:
         if not database.exists():
             return None, None
         with Store(database) as store:
             source = DatabaseSource(store)
-            answers = source.of_set([str(workload)])
+            answers = source.of_set([*query.batches])
             stored = _stored(query, answers)
             for why in passed_over(replace(query, objective=""), answers, None) if stored is None else ():
                 _LOG.warning("%s", why)
@@ -332,10 +359,14 @@ def _stored(query: AnswerQuery, answers: Sequence[StoredAnswer]) -> Chosen | Non
     for objective in (query.objective, ""):
         found = served_answer(replace(query, objective=objective), answers, fresh=True)
         if found is not None:
-            ((name, batch),) = found.answer.batches.items()
-            origin = f"{found.answer.told}, for {found.answer.objective} at a batch of {batch}"
-            return Chosen(found.configurations[name], origin)
+            return _chosen(found)
     return None
+
+
+def _chosen(found: ServedAnswer) -> Chosen:
+    ((name, batch),) = found.answer.batches.items()
+    origin = f"{found.answer.told}, for {found.answer.objective} at a batch of {batch}"
+    return Chosen(found.configurations[name], origin)
 
 
 def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:

@@ -343,12 +343,7 @@ def captured(kernel: str, fault: str) -> str:
 
 
 class KernelRunner:
-    """Runs a kernel on arrays whose forms were checked. May be used by several threads.
-
-    Args:
-        cp: CuPy.
-        loaded: the kernel.
-    """
+    """Runs a kernel on arrays whose forms were checked. May be used by several threads."""
 
     def __init__(self, cp: ModuleType, loaded: LoadedKernel) -> None:
         self.loaded = loaded
@@ -491,13 +486,7 @@ class KernelRunner:
 
 
 class TensorRunner(KernelRunner):
-    """Runs a kernel on torch tensors whose forms were checked, in PyTorch's current stream and memory.
-
-    Args:
-        cp: CuPy.
-        torch: PyTorch.
-        loaded: the kernel.
-    """
+    """Runs a kernel on torch tensors whose forms were checked, in PyTorch's current stream and memory."""
 
     def __init__(self, cp: ModuleType, torch: ModuleType, loaded: LoadedKernel) -> None:
         super().__init__(cp, loaded)

@@ -16,6 +16,7 @@ from tuner.cli.options import (
     database_option,
     device_option,
     kernel_option,
+    lock_option,
     named_database,
     search_option,
     with_files,
@@ -51,6 +52,8 @@ _MOST_STORED = 8  # workloads that a message names
     text="How its times were taken: back-to-back or single. Default: back-to-back, else what is stored.",
 )
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
+@lock_option
+@click.option("--frozen", is_flag=True, help="An answer of the lock file that is not served is an error.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")
 @device_option
 @kernel_option
@@ -60,6 +63,8 @@ _MOST_STORED = 8  # workloads that a message names
 def best(
     workloads: tuple[str, ...],
     *,
+    lock: Path | None,
+    frozen: bool,
     no_daemon: bool,
     kernel_files: tuple[Path, ...],
     database: Path | None,
@@ -69,11 +74,11 @@ def best(
 ) -> None:
     """Print the best configurations for workloads that run together.
 
-    The answer comes from the daemon if one is running; it also queues searches for unknown workloads. Without
-    a daemon, and with --no-daemon, --database or --kernel, the database is read. If no answer of these
-    workloads is stored at a near batch, the best known configuration of each workload is printed, with its
-    origin. The exit code is 1 if only defaults are known. Without a WORKLOAD the kernels of --kernel are
-    meant, at their first size.
+    The answer comes from the lock file that is in force (`tuner lock`), else from the daemon if one is
+    running; it also queues searches for unknown workloads. Without a daemon, and with --no-daemon, --database
+    or --kernel, the database is read. If no answer of these workloads is stored at a near batch, the best
+    known configuration of each workload is printed, with its origin. The exit code is 1 if only defaults are
+    known. Without a WORKLOAD the kernels of --kernel are meant, at their first size.
 
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
     it is printed as stale, with the reasons.
@@ -86,6 +91,8 @@ def best(
     objective = click.get_current_context().get_parameter_source("objective")
     asked_for = objective is ParameterSource.COMMANDLINE or asked.timing == "single"  # which has no joules
     instead = () if asked_for else ("energy",)
+    if _show_locked(asked, lock, json_path, frozen=frozen):
+        return
     counted_apart = asked.scope != SearchOptions.scope  # a daemon answers for the GPU alone
     if not (no_daemon or asked.kernel_files or database or counted_apart):
         served = _of_daemon(asked, socket, instead)
@@ -93,6 +100,24 @@ def best(
             _show_served(served, json_path, "of the daemon (--no-daemon reads the database)")
             return
     _show_stored(asked, json_path, instead)
+
+
+def _show_locked(question: "_Question", lock: Path | None, json_path: str | None, *, frozen: bool) -> bool:
+    """Show the answer of the lock file that is in force; False without one, with the reasons printed."""
+    from tuner.database.answer_lock import in_force
+    from tuner.database.best_known import BestKnown
+
+    locked = in_force(lock, frozen=frozen)
+    if locked is None:
+        return False
+    with reading(question.database) as store:
+        query = question.query(store)
+    found, reasons = locked.served(query)
+    _warn(reasons)
+    if found is None:
+        return False
+    _show_served(BestKnown(found, {}).answer(query), json_path, f"of {locked.lock.path}")
+    return True
 
 
 def _of_daemon(question: "_Question", socket: str | None, instead: tuple[str, ...]) -> "Best | None":

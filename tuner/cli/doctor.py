@@ -17,6 +17,7 @@ from typing import Literal
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import library_files
 from tuner.compiler.nvrtc_backend import choose
+from tuner.compiler.triton_server import TESTED, is_tested
 from tuner.database.connection import default_path
 from tuner.database.files import mirror_of
 from tuner.database.integrity.check import check_database, check_mirror
@@ -567,6 +568,19 @@ def nvrtc() -> Iterator[Finding]:
     yield Finding("compiler", "ok", f"NVRTC: {', '.join(sorted({path.name for path in files}))}")
 
 
+def triton() -> Iterator[Finding]:
+    """Is there a Triton, of a version that is tested? It is not imported."""
+    needs = f"kernels of Triton need {TESTED}"
+    try:
+        version = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        yield Finding("Triton", "ok", f"not installed; {needs}, here or where `build` says")
+        return
+    tested = is_tested(version)
+    remedy = "" if tested else "install one of these, or let `build` name an interpreter with one"
+    yield Finding("Triton", "ok" if tested else "note", f"Triton {version}; {needs}", remedy)
+
+
 # --- All checks in order, each of which may fail without the others.
 
 _SOCKET = "run/tuner/clockd.sock"
@@ -618,6 +632,7 @@ def _checks(around: Surroundings) -> Iterator[tuple[str, Callable[[], Iterable[F
     yield "CuPy", partial(cupy, libcuda=around.libcuda)
     yield "NVML binding", nvml_binding
     yield "compiler", nvrtc
+    yield "Triton", triton
     names = _gpus(where)
     for name in names:
         of_nvml = name.startswith("GPU-")  # a Jetson's GPU goes by its devfreq node

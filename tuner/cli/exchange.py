@@ -2,30 +2,53 @@
 
 import json
 import os
+import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.history import document_of, newest_answered
-from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
+from tuner.cli.options import (
+    FRONT_CHOICE,
+    database_option,
+    kernel_option,
+    lock_option,
+    search_option,
+    with_files,
+)
 from tuner.cli.output import echo, writable, write_whole
 from tuner.model.errors import InputError
+from tuner.model.objective import COVERAGE, timing_of
+from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
+    from tuner.database.answer_lock import LockInForce
     from tuner.kernel_files.catalog import Catalog
     from tuner.recordings.exchange.exported_run import ExportedRun
     from tuner.recordings.exchange.t4 import ForeignFile
 
 
-FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
-_NAMED = 5  # entries that were left out
+FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-launcher", "c-selector")
+_NAMED = 5  # entries that were left out, or are there
 _FOR_BUILDS = ("flags", "header")
-_OF_ANSWERS = (*_FOR_BUILDS, "kernel-launcher")  # the others are of all trials, or of a trained kernel
+_FUSED_MOE = ("vllm", "sglang")
+_MODELLED = " (modelled)"  # ends the name of a simulated GPU
+_NO_ANSWERS = ("json", "t4", "c-selector")  # they are of all trials, or of a trained kernel
+
+
+def _file_or_folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of --output: a folder is for formats that have names for their files."""
+    if value is not None and ctx.params.get("kind") in _FUSED_MOE:
+        if Path(value).is_dir():
+            return value
+        if value.endswith(os.sep):
+            raise InputError(f"--output {value}: there is no such folder")
+    return writable(ctx, parameter, value)
 
 
 @click.command("import", short_help="Import a file of another tuner.")
@@ -111,13 +134,20 @@ def _import_space(foreign: "ForeignFile", target: Path) -> list[str]:
     type=click.Choice(FORMATS),
     default="flags",
     show_default=True,
-    help="flags, header, c-selector are for builds, json is of Kernel Tuner, t4 of the autotuning community.",
+    is_eager=True,  # --output asks for it
+    help="flags, header, c-selector are for builds, vllm and sglang read fused-MoE files, triton is a list of"
+    " triton.Config in Python, json is of Kernel Tuner, t4 of the autotuning community.",
 )
-@click.option("--output", metavar="FILE", callback=writable, help="Default: standard output.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    callback=_file_or_folder,
+    help="Default: standard output. vllm, sglang: or a folder, for files of the names that are looked for.",
+)
 @click.option("--workload", metavar="NAME", help="flags, header: of this workload only, of several.")
 @search_option("max_slowdown", text=FRONT_CHOICE)
 @click.option(
-    "--objective", metavar="NAME", help="c-selector: what the kernel was trained for, where for several."
+    "--objective", metavar="NAME", help="What the kernel was trained or tuned for, where for several."
 )
 @click.option(
     "--cubins",
@@ -128,6 +158,7 @@ def _import_space(foreign: "ForeignFile", target: Path) -> list[str]:
 @click.option("--arch", metavar="SM", help="c-selector: of the cubins, as sm_90.")
 @kernel_option
 @database_option
+@lock_option
 def export(
     *,
     runs: tuple[str, ...],
@@ -140,32 +171,46 @@ def export(
     arch: str | None,
     kernel_files: tuple[Path, ...],
     database: Path | None,
+    lock: Path | None,
 ) -> None:
     """Write the answer or the trials of each RUN for a build or another tool.
 
-    RUN is a number of `tuner history`, a document of `tuner run --json`, or a recording; without one, the
-    newest run with an answer is written. As a recording of this tuner, with launches and joules,
-    `tuner db export` writes it.
+    RUN is a number of `tuner history`, a document of `tuner run --json`, a recording, or a kernel, as fft or
+    fft:N=64, which stands for its locked answers, else its newest, at all sizes or at these. Without one, the
+    newest run with an answer is written, with --lock all of that file. As a recording of this tuner, with
+    launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
-    by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
-    kernel stands for the runs of all its inputs.
+    by the problem sizes, and says what the compiler is told for each.
     """
     if workload is not None and kind not in _FOR_BUILDS:
         raise InputError("--workload: is for --format flags and header")
-    if max_slowdown is not None and kind not in _OF_ANSWERS:
-        raise InputError("--max-slowdown: is for --format flags, header and kernel-launcher")
+    if max_slowdown is not None and kind in _NO_ANSWERS:
+        raise InputError(f"--max-slowdown: chooses an answer, and --format {kind} is not of one")
+    if lock is not None and kind == "c-selector":
+        raise InputError("--lock: has answers, and --format c-selector is of a trained kernel")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
-    elif objective or cubins or arch:
-        raise InputError("--objective, --cubins and --arch are for --format c-selector")
+    elif cubins or arch:
+        raise InputError("--cubins and --arch are for --format c-selector")
     else:
-        exported = _runs(runs, kind, kernel_files, database, max_slowdown)
+        exported = _runs(
+            runs,
+            kind,
+            kernel_files,
+            database=database,
+            max_slowdown=max_slowdown,
+            objective=objective,
+            lock=lock,
+        )
         if workload is not None:
-            exported = [run.of_workload(workload) for run in exported]
+            having = [run for run in exported if workload in run.workloads]
+            exported = [run.of_workload(workload) for run in having or exported]
         if kind == "flags" and output is None:
             _refuse_several(exported)
-        text = _written(exported, kind)
+        text = _moe(exported, kind, output) if kind in _FUSED_MOE else _written(exported, kind)
+    if not text:  # files were written
+        return
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
@@ -179,19 +224,145 @@ def _runs(
     names: tuple[str, ...],
     kind: str,
     files: tuple[Path, ...],
+    *,
     database: Path | None,
     max_slowdown: float | None,
+    objective: str | None,
+    lock: Path | None,
 ) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
+    from tuner.database.answer_lock import in_force
     from tuner.kernel_files.catalog import Catalog
+    from tuner.recordings.files import SHIPPED
 
-    if not names:
+    names, files = with_files(names, files)
+    kernels = [one for one in names if not (one.isdecimal() or one in SHIPPED or Path(one).is_file())]
+    if lock is not None and (len(kernels) < len(names) or max_slowdown is not None):
+        raise InputError(f"--lock {lock}: has answers of kernels; leave out other RUNs, and --max-slowdown")
+    if objective is not None and not kernels and lock is None:
+        raise InputError("--objective: chooses among the answers of a kernel, and no RUN is the name of one")
+    if not names and lock is None:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
-    if kind == "kernel-launcher":
-        names = tuple(_with_trained(names, database))
     catalog = Catalog.load(files)
-    return [_run(name, catalog, database, max_slowdown) for name in names]
+    held = in_force(lock) if lock is not None or (kernels and max_slowdown is None) else None
+    runs: list[ExportedRun] = []
+    for name in names or ("",):  # empty for all that is locked
+        of_kernel = name in kernels or not name
+        locked = [] if held is None or not of_kernel else _locked(held, name, catalog, objective)
+        if lock is not None and not locked:
+            raise InputError(f"--lock {lock}: has no answer of {name or 'a kernel that is here'}")
+        numbers = _answers_of(name, database, objective) if of_kernel and not locked else [name]
+        runs += locked or [_run(number, catalog, database, max_slowdown) for number in numbers]
+    return runs
+
+
+def _locked(held: "LockInForce", name: str, catalog: "Catalog", objective: str | None) -> "list[ExportedRun]":
+    """The locked answers of a kernel that is here as it was locked; of all kernels where the name is empty.
+
+    Raises:
+        InputError: they are for several objectives, or one is of another kernel and the lock is frozen.
+    """
+    from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document
+
+    path = held.lock.path
+    answers = [one for one in held.lock.answers if not name or _is_of(name, one.names)]
+    if not answers:
+        return []
+    goal = _goal(str(path), (one.objective for one in answers), objective)
+    runs: list[ExportedRun] = []
+    for one in answers:
+        if one.objective.partition(" ")[0] != goal:
+            continue
+        best = {
+            "configurations": {part.name: part.configuration for part in one.workload},
+            "status": "ok",
+            "time_s": one.time.value,
+            "energy_j": None if one.energy is None else one.energy.value,
+            "energy_j_uncertainty": None if one.energy is None else one.energy.half / COVERAGE,
+            "clock_mhz": one.clock_mhz,
+            "power_limit_w": one.power_limit_w,
+        }
+        document = {
+            "device": {"name": one.gpu.removesuffix(_MODELLED) + (_MODELLED if one.modelled else "")},
+            "objective": one.objective,
+            "workloads": [{"name": part.name, "batch": part.batch} for part in one.workload],
+            "sources": {part.name.partition(":")[0]: part.kernel for part in one.workload},
+            "best": best,
+            "trials": [best],
+        }
+        run, unknown = held_against_kernels(run_of_document(document, str(path)), document, catalog.kernels)
+        why = f"{path}: {one}: the kernel is not here as it was locked; RUN or --kernel names its file"
+        if unknown and held.frozen:
+            raise InputError(why)
+        if unknown:
+            echo(f"left out: {why}", err=True)
+        else:
+            runs.append(run)
+    return runs
+
+
+def _is_of(kernel: str, workloads: Iterable[str]) -> bool:
+    """True where a workload is of a kernel, at the sizes that are named."""
+    named = WorkloadName.parse(kernel)
+    each = map(WorkloadName.parse, workloads)
+    return any(one.kernel == named.kernel and set(named.sizes) <= set(one.sizes) for one in each)
+
+
+def _goal(whose: str, objectives: Iterable[str], objective: str | None) -> str:
+    """The objective that is named; else the only one that answers are for.
+
+    Raises:
+        InputError: they are for several, or none is for that.
+    """
+    goals = sorted({one.partition(" ")[0] for one in objectives})
+    if objective not in goals and (objective is not None or len(goals) > 1):
+        raise InputError(f"{whose}: has answers for {', '.join(goals)}; --objective chooses one of them")
+    return objective or goals[0]
+
+
+def _answers_of(name: str, database: Path | None, objective: str | None) -> list[str]:
+    """The runs of the newest answers of a kernel, at the sizes that are named: for each GPU and workload.
+
+    Raises:
+        InputError: there are none, or they are for several objectives.
+    """
+    from tuner.cli.db import reading
+
+    kernel = name.partition(":")[0]
+    with reading(database) as store:
+        found = [] if store is None else list(store.answered_alone(kernel))
+    if not found:
+        raise InputError(
+            f"{name}: neither the number of a run (`tuner history`), nor a file or a kernel with answers here"
+        )
+    stored = list(dict.fromkeys(map(_workload, found)))
+    found = [run for run in found if _is_of(name, [_workload(run)])]
+    if not found:
+        more = ", ..." if len(stored) > _NAMED else ""
+        raise InputError(f"{name}: has no answer; there are {', '.join(stored[:_NAMED])}{more}")
+    goal = _goal(name, (run.objective for run in found), objective)
+    found = [run for run in found if run.objective.partition(" ")[0] == goal]
+    sources = found[0].conditions["sources"].get(kernel)
+    fresh = [run for run in found if run.conditions["sources"].get(kernel) == sources]
+    newest: dict[tuple[str, str], int] = {}
+    for run in sorted(fresh, key=_later):
+        newest.setdefault((_workload(run), run.conditions["device"]["name"]), run.id)
+    if left_out := set(map(_workload, found)) - {workload for workload, _ in newest}:
+        told = ", ".join(sorted(left_out))
+        echo(f"{told}: left out, as the source of {kernel} has changed since", err=True)
+    return [str(run) for run in sorted(newest.values())]
+
+
+def _workload(run: StoredRun) -> str:
+    """The only workload of a run."""
+    ((name, _),) = run.conditions["workloads"]
+    return name
+
+
+def _later(run: StoredRun) -> tuple[str, bool, int]:
+    """The order of answers of one workload: back to back and finished before others, the newest first."""
+    return timing_of(run.objective), run.status is not RunStatus.FINISHED, -run.id
 
 
 def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
@@ -211,7 +382,7 @@ def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
 
 
 def _selector(
-    names: "Sequence[str]",
+    names: Sequence[str],
     objective: str | None,
     cubins: Path | None,
     arch: str | None,
@@ -254,22 +425,38 @@ def _selector(
     return selector_header(model, kernel, compiled)
 
 
-def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
-    """The runs that are named, in the place of a trained kernel those of its inputs."""
-    from tuner.cli.db import reading
-    from tuner.recordings.files import SHIPPED
-    from tuner.studies.learning import trained_model, training_runs
+def _moe(runs: "Sequence[ExportedRun]", kind: str, output: str | None) -> str:
+    """The text of the fused-MoE file of runs; empty where files were written to a folder.
 
-    runs: list[str] = []
-    for name in names:
-        if name.isdecimal() or name in SHIPPED or Path(name).is_file():
-            runs.append(name)
-            continue
-        with reading(database) as store:
-            if store is None:
-                raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
-            runs += map(str, training_runs(store, trained_model(store, name, None)))
-    return runs
+    Raises:
+        InputError: they make several files and no folder is named, or a file is there.
+    """
+    from tuner.recordings.exchange.build_files import moe_files
+
+    files = moe_files(runs, kind)
+    if output is None or not Path(output).is_dir():
+        if len(files) > 1:
+            notes = "; ".join(file.note for file in files)
+            raise InputError(f"these runs make {len(files)} files, and --output names no folder: {notes}")
+        if output is None or files[0].name not in ("", Path(output).name):
+            echo(files[0].note, err=True)
+        return files[0].text()
+    folder = Path(output)
+    if kind == "sglang" and not re.fullmatch(r"triton_\d+(_\d+)*", folder.absolute().name):
+        raise InputError(
+            f"--output {folder}: sglang looks in a folder called after its version of Triton, as"
+            " configs/triton_3_6_0 of SGLANG_MOE_CONFIG_DIR; name such a folder"
+        )
+    for file in files:
+        target = folder / file.name
+        if not file.name:
+            raise InputError(f"--output {folder}: {file.note}; name the file, too")
+        if target.exists():
+            raise InputError(f"{target}: is there already; --output with its name replaces it")
+    for file in files:
+        write_whole(folder / file.name, file.text(), f"--output {folder}")
+        echo(f"{folder / file.name}: written, {len(file.rows)} numbers of tokens")
+    return ""
 
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
@@ -279,10 +466,10 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
         for note in build_files.notes(runs) if kind == "flags" else ():
             echo(note, err=True)
         return build_files.flags(runs) if kind == "flags" else build_files.header(runs)
-    if kind == "kernel-launcher":
-        from tuner.recordings.exchange.build_files import wisdom
+    if kind in ("kernel-launcher", "triton"):
+        from tuner.recordings.exchange.build_files import triton_configs, wisdom
 
-        return wisdom(runs)
+        return wisdom(runs) if kind == "kernel-launcher" else triton_configs(runs)
     if kind == "json":
         from tuner.recordings.exchange.exported_run import results_document
 

@@ -11,7 +11,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.db import reading
-from tuner.cli.options import FRONT_CHOICE, database_option, named_database, search_option
+from tuner.cli.options import FRONT_CHOICE, database_option, margin_option, named_database, search_option
 from tuner.cli.output import console, echo, json_option, series_option, writable, write_json, write_whole
 from tuner.cli.remote import client_of, socket_option
 from tuner.model.errors import InputError
@@ -114,18 +114,26 @@ def title_of(document: "RunDocument", name: str | None) -> str:
 @click.command(short_help="Show how two runs differ: answers, numbers, conditions.")
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
+@margin_option("--fail-above", None, "How much more the answer of B may cost than that of A.")
 @database_option
-def diff(*, one: str, other: str, database: Path | None) -> None:
+def diff(*, one: str, other: str, fail_above: float | None, database: Path | None) -> None:
     """Show how run B differs from run A: answers, times, joules with intervals, and conditions.
 
-    Each is a number of `tuner history`, or a file of `tuner run --json`.
+    Each is a number of `tuner history`, or a file of `tuner run --json`. With --fail-above the exit code is
+    that of `tuner gate`: 1 where B surely costs more by that, 3 where the intervals do not tell.
     """
-    from tuner.report.diff import diff_report
+    from tuner.measurement.paired import EXIT_CODES
+    from tuner.report.diff import diff_report, verdict_on
 
     documents = [document_of(name, database) for name in (one, other)]
     titles = (title_of(documents[0], one), title_of(documents[1], other))
     out = console()
+    judged = None if fail_above is None else verdict_on(documents[0], documents[1], fail_above)
     out.print(diff_report(documents[0], documents[1], titles, out.width))
+    if judged is not None:
+        verdict, why = judged
+        out.print(f"{verdict}: {why}", soft_wrap=True)
+        sys.exit(EXIT_CODES[verdict])
 
 
 @click.command(short_help="Compare the GPUs of each kind, and name outliers.")

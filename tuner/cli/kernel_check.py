@@ -173,13 +173,26 @@ def _next(kernel: "KernelFile", file: Path) -> str:
     from tuner.kernel_files.sizes import middle
 
     sizes = {name: values for name, values in kernel.sizes.items() if name not in kernel.optional}
+    device = _simulated(kernel)
     if not any(isinstance(values, range) for values in sizes.values()):
-        return f"tuner run --kernel {file}"
+        return f"tuner run --kernel {file}{device}"
     picked = ",".join(
         f"{name}={middle(values) if isinstance(values, range) else values[0]}"
         for name, values in sizes.items()
     )
-    return f"tuner run {file}:{picked}"
+    return f"tuner run {file}:{picked}{device}"
+
+
+def _simulated(kernel: "KernelFile") -> str:
+    """The option that names a simulated GPU, where there is none and what stands in is too old for Triton."""
+    from tuner.devices.cuda.probe import driver_problem
+    from tuner.devices.gpu_models import serving
+    from tuner.kernel_files.build_record import TRITON, compilers_of
+    from tuner.kernel_files.triton_stage import LEAST_ARCHITECTURE
+
+    if TRITON not in compilers_of(kernel) or driver_problem() is None:
+        return ""
+    return f" --device {serving(divmod(LEAST_ARCHITECTURE, 10))}"
 
 
 # --- Signatures, names, compiling.

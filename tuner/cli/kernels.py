@@ -72,9 +72,11 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
         echo(f"assumed: {note}", err=True)
 
 
-@click.command(short_help="Write a kernel file for a CUDA C++ file.")
+@click.command(short_help="Write a kernel file for a file of CUDA C++ or Triton.")
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("--kernel", metavar="NAME", help="Which __global__ function, where there are several.")
+@click.option(
+    "--kernel", metavar="NAME", help="Which __global__ or @triton.jit function, where there are several."
+)
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -83,7 +85,7 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -> None:
-    """Write a kernel file for SOURCE, a CUDA C++ file, from the signature of its kernel.
+    """Write a kernel file for SOURCE, of CUDA C++ or (.py) of Triton, from the signature of its kernel.
 
     What cannot be told from the source is guessed, and a comment says so.
     """

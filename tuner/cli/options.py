@@ -21,7 +21,9 @@ _COMPLETERS = {
     "policy": completion.policies,
     "timing": completion.timings,
 }
-_SQLITE = b"SQLite format 3\0"  # how every database begins
+SQLITE = b"SQLite format 3\0"
+"""Begin of every database."""
+
 _FAR = 1e6  # the help shows no limit from here on
 
 
@@ -49,9 +51,9 @@ class DatabasePath(NamedPath):
             begin = b""
             if path.is_file():  # to open a pipe would wait
                 with path.open("rb") as file:
-                    begin = file.read(len(_SQLITE))
+                    begin = file.read(len(SQLITE))
             other = path.exists() and not path.is_file()  # as /dev/null, beside which files would be made
-            if other or (begin and begin != _SQLITE and not path.with_name(f"{path.name}.mirror").exists()):
+            if other or (begin and begin != SQLITE and not path.with_name(f"{path.name}.mirror").exists()):
                 self.fail(f"{path} is no database; name another file, one that need not exist", param, ctx)
         return path
 
@@ -69,6 +71,14 @@ database_option = click.option(
     metavar="FILE",
     envvar="TUNER_DATABASE",
     help="The database. Default: tuner/tuner.db in the user's state directory.",
+)
+
+
+lock_option = click.option(
+    "--lock",
+    type=NamedPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A lock file (`tuner lock`). Default: TUNER_LOCK, or [tool.tuner] of pyproject.toml.",
 )
 
 
@@ -163,6 +173,20 @@ def search_option(
         metavar=option.metavar or ("SHARE" if share else None),
         shell_complete=_COMPLETERS.get(name),
         help=(text or option.help) + names,
+    )
+
+
+def margin_option(flag: str, default: float | None, text: str) -> Callable[[_Function], _Function]:
+    """Decorator: by how much a cost may be higher, as 3%."""
+    option = Option(f"{text} For example 5%.", Range(0.01, 1.0, share=True))
+    return click.option(
+        flag,
+        type=click.STRING,
+        callback=partial(_checked, option),
+        default=None if default is None else f"{100 * default:g}%",
+        show_default=default is not None,
+        metavar="SHARE",
+        help=option.help,
     )
 
 

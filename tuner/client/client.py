@@ -34,11 +34,7 @@ class _Answers(TypedDict):
 
 
 class Archive:
-    """Stored runs, their trials and samples, and answers; the errors are those of ``Client``.
-
-    Args:
-        transport: to the daemon.
-    """
+    """Stored runs, their trials and samples, and answers; the errors are those of ``Client``."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -153,11 +153,7 @@ class _Order(NamedTuple):
 
 
 class CommandServer:
-    """Server of a compile child process that runs build commands and ptxas.
-
-    Args:
-        library: none.
-    """
+    """Server of a compile child process that runs build commands and ptxas."""
 
     def __init__(self, library: str) -> None:
         del library

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from tuner.compiler.backend import Backend, label
 from tuner.compiler.commands import CommandBackend
@@ -211,9 +210,7 @@ class Compiler:
     def __enter__(self) -> "Compiler":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _backend(self, stage: Stage) -> Backend:

@@ -30,6 +30,9 @@ REQUESTS = "requests"
 
 _STATEMENT = re.compile(r"(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _BRACES = "{} \t\r\n"  # those of inline assembly stand before and behind one another
+_NO_STATEMENT = re.compile(
+    r"//[^\n]*|^\s*\.loc\b[^\n]*", re.MULTILINE
+)  # a line of the source ends at no semicolon
 _LABEL = re.compile(r"\s*([\w$]+):(?!:)")
 _OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@!?%[\w$]+\s+)?([a-z]\w*(?:\.[\w:]+)+)", re.MULTILINE)
 _PARAMETER = re.compile(r"\.param\s[^,)]*?([\w$]+)(?:\[\d+\])?\s*(?=[,)\n])")
@@ -377,7 +380,7 @@ def _width(kind: str) -> int:
 
 def _decoded(body: str) -> list[_Instruction]:
     """The statements of a function, with labels resolved."""
-    text = re.sub(r"//[^\n]*", "", body.partition("{")[2])
+    text = _NO_STATEMENT.sub("", body.partition("{")[2])
     labels: dict[str, int] = {}
     instructions: list[_Instruction] = []
     for piece in text.split(";"):

@@ -27,6 +27,7 @@ from tuner.model.plan import LaunchDemands, Scratch
 
 OLDEST, NEWEST = (3, 4), (3, 9)
 """Versions of Triton that the tests are run with; others are refused by name."""
+TESTED = " to ".join(".".join(map(str, numbers)) for numbers in (OLDEST, NEWEST))
 
 MOST_DATA_BYTES = 8 * 2**30
 """Private memory of a child: a file that takes more fails, whatever the machine has."""
@@ -292,6 +293,11 @@ def _own_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=root))
 
 
+def is_tested(version: str) -> bool:
+    """True for a version of Triton that the tests are run with."""
+    return OLDEST <= tuple(map(int, re.findall(r"\d+", version)[:2])) <= NEWEST
+
+
 def usable_version(python: str) -> str:
     """The version of Triton in this interpreter.
 
@@ -304,11 +310,9 @@ def usable_version(python: str) -> str:
         raise CompilerUnavailableError(
             f"{python}: Triton cannot be imported ({error}); pip install triton, or {_ANOTHER}"
         ) from error
-    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-    if not OLDEST <= numbers <= NEWEST:
-        tested = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
+    if not is_tested(version):
         raise CompilerUnavailableError(
-            f"{python}: Triton {version} is not among the versions that are tested, {tested}; install one of"
+            f"{python}: Triton {version} is not among the versions that are tested, {TESTED}; install one of"
             f" these, or {_ANOTHER}"
         )
     return version

@@ -46,9 +46,6 @@ class EventFeed:
 
     Events are encoded once, however many follow.
 
-    Args:
-        kept_bytes: of the events that are kept.
-
     Attributes:
         instance: tells the numbers of this feed from those of an earlier daemon's.
         last: number of the newest event that is kept or was; 0 before the first.

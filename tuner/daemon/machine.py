@@ -136,9 +136,6 @@ class GpuInventory:
         """True, once, where a GPU is missing and more of a driver is loaded than at the start.
 
         A sandbox opens only what was there when it was made: that it finds no GPU may mean nothing.
-
-        Args:
-            tuned: the devices that are tuned on.
         """
         lacking = self._latest.simulated or self._latest.absent or not tuned
         signs = driver_signs()

@@ -104,16 +104,6 @@ _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the s
 class Daemon:
     """Connects the service with files, GPUs, the socket, signals and the service manager.
 
-    Args:
-        options: of the command line.
-        config: settings and kernels.
-        survey: the devices.
-        storage: the database.
-        listening: the socket.
-        manager: of services.
-        lock: of the state directory; None where nobody watches over it.
-        notice: what users should know, beside what the survey says.
-
     Attributes:
         why_anew: why ``run`` has returned ``BEGIN_ANEW``.
     """

@@ -26,9 +26,6 @@ _HZ_PER_MHZ = 1e6
 class Metrics:
     """Counters since the start of the daemon; a GPU is named by its UUID, a simulated one by its spec.
 
-    Args:
-        version: of this package.
-
     Attributes:
         trials: by GPU and status of the worst workload.
         not_restored: clocks, by GPU.

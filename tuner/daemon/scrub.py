@@ -24,13 +24,6 @@ _FEW_REQUESTS = 20  # within _EVERY_S; a daemon that is asked more has other thi
 class Scrub:
     """Verifies rows of the database and tells what was put right, also by others who read it.
 
-    Args:
-        storage: the database.
-        metrics: count what happens.
-        busy: whether a job runs.
-        refresh: reads the answers again.
-        wall: local time.
-
     Attributes:
         kept_aside: how many rows neither file has soundly, for people.
         notices: what was put right since the start, for people.

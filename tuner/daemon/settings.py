@@ -213,12 +213,7 @@ class Settings(SettingsTable):
 
 
 def bound(kind: str, context: Mapping[str, Any]) -> str:
-    """Which bound a number breaks, as ``must be at most 5``; empty for a mistake of another kind.
-
-    Args:
-        kind: of pydantic's error.
-        context: of the same.
-    """
+    """Which bound a number breaks, as ``must be at most 5``; empty for a mistake of another kind."""
     if kind not in _BOUNDS:
         return ""
     words, name = _BOUNDS[kind]

@@ -241,10 +241,6 @@ def load(path: Path | None = None) -> Settings:
 def parsed(text: str, path: Path) -> Settings:
     """The settings of a text.
 
-    Args:
-        text: TOML.
-        path: of the file that it is of, for messages.
-
     Raises:
         InputError: it holds what cannot be; one line per wrong key.
     """
@@ -374,13 +370,7 @@ class KeptSettings(NamedTuple):
 
 
 def keep(directory: Path, file: Path, text: str) -> None:
-    """Keep the text of good settings; where that fails, those kept before stay.
-
-    Args:
-        directory: of the state.
-        file: they are of.
-        text: of the file.
-    """
+    """Keep the text of good settings; where that fails, those kept before stay."""
     copy = directory / NAME
     content = f"{_MARK} {_checksum(file, text)}\n{text}"
     try:

@@ -179,10 +179,6 @@ T = TypeVar("T")
 def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
     """Run the daemon until it is told to end; returns the exit code.
 
-    Args:
-        options: of the command line.
-        log_format: see ``logs.configure``.
-
     Raises:
         InputError: a file is wrong, or another daemon is there already; never under a service manager.
         StoreFullError: there is no room for the state; never under a service manager.

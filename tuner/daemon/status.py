@@ -22,17 +22,7 @@ from tuner.model.version import VERSION
 
 
 class ServiceStatus:
-    """The state of a service, as its parts have it now.
-
-    Args:
-        state: settings and devices.
-        storage: the database.
-        board: the jobs.
-        shares: of users.
-        scrub: what became of damaged rows.
-        budgets: what was spent.
-        wall: local time.
-    """
+    """The state of a service, as its parts have it now."""
 
     def __init__(
         self,

@@ -114,10 +114,6 @@ def _listed_trial(stored: StoredTrial, names: Sequence[str]) -> TrialDocument:
 class Archive:
     """Stored runs and answers; documents are as JSON has them, and described in ``docs/daemon-api.md``.
 
-    Args:
-        storage: the database.
-        answerer: has the answers in memory.
-
     Raises:
         InputError: a workload is wrong.
         NoSuchRunError: no such run, or it is not understood.

@@ -136,6 +136,7 @@ class StoredAnswer:
         power_limit_w: that it sets; None for as found.
         merged_from: where the run was merged from; empty where it was measured for this database.
         host: of the GPU, where a pool has told it; else empty.
+        locked: the lock file that it is from, which has no run; else empty.
     """
 
     run: int
@@ -152,6 +153,7 @@ class StoredAnswer:
     power_limit_w: int | None = None
     merged_from: str = ""
     host: str = ""
+    locked: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -204,6 +206,8 @@ class StoredAnswer:
         """The run in words; a timing that need not be the one that is expected is told."""
         merged = f", merged from {self.merged_from}" if self.merged_from else ""
         timed = f", {TIMED[SINGLE]}" if self.timing == SINGLE else ""
+        if self.locked:
+            return f"{self.locked}, measured on {self.at}{timed}"
         ended = "" if self.finished else f", which was {self.status}"
         return f"run {self.run} of {self.at}{ended}{timed}{merged}"
 

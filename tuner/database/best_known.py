@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from tuner.database.answer_lock import LockInForce
 from tuner.database.answers import StoredAnswer, analytical_key, stored_answer
 from tuner.database.ledger import Ledger
 from tuner.database.ranking import (
@@ -61,12 +62,6 @@ def predicted(
     A model serves if it was trained for the objective, which no model is for single launches, from the
     present sources, on a GPU of this model, modelled or not, and at the kernel file's own batch. The one of
     this very GPU and driver comes first. What differs is told, as it makes the stated accuracy less sure.
-
-    Args:
-        query: with the device and the objective.
-        kernel: the kernel.
-        workload: at its sizes.
-        models: of the kernel.
     """
     sizes = dict(workload.sizes)
     if workload.batch != kernel.workload(sizes).batch or timing_of(query.objective) == SINGLE:
@@ -260,7 +255,7 @@ class BestKnown:
             power_limit_w=stored.power_limit_w,
             stale=self.stored.stale,
             answer=stored.answer,
-            run=stored.run,
+            run=stored.run or None,
             refinement=None,
             notices=self.notices(query),
         )
@@ -281,15 +276,23 @@ class BestKnown:
         return tuple(notices)
 
 
-def best_known(query: AnswerQuery, source: AnswerSource) -> BestKnown:
+def best_known(query: AnswerQuery, source: AnswerSource, lock: LockInForce | None = None) -> BestKnown:
     """Return the best available answer for the workloads of a query.
+
+    Args:
+        query: what is asked for.
+        source: of stored answers.
+        lock: is read first; None without one.
 
     Raises:
         KernelFileError: the default of a kernel breaks a rule at this size.
+        InputError: the lock is frozen, and has an answer that is not served.
     """
-    answers = tuple(source.of_set(tuple(query.batches)))
-    stored = served_answer(query, answers)
-    over = passed_over(query, answers, stored)
+    stored, over = (None, ()) if lock is None else lock.served(query)
+    if stored is None:
+        answers = tuple(source.of_set(tuple(query.batches)))
+        stored = served_answer(query, answers)
+        over = (*over, *passed_over(query, answers, stored))
     if stored is not None:
         return BestKnown(stored, {}, over)
     parts = {str(workload): best_of_part(query, workload, source) for workload in query.workloads}

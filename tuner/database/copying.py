@@ -69,10 +69,6 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
 def check_target(target: Path, path: Path) -> None:
     """Refuse to replace a database that is in use by a copy, which holds less, or a file that is no database.
 
-    Args:
-        target: where a copy is to be.
-        path: of the database that is copied.
-
     Raises:
         InputError: the target is that database, its mirror, another database with one, or no copy.
     """

@@ -286,12 +286,7 @@ _NO_MEMORY = ("SQLITE_IOERR_SHMMAP", "SQLITE_IOERR_SHMOPEN")
 
 
 def lacks_shared_memory(error: sqlite3.Error, path: Path) -> bool:
-    """True where an error comes from a file system without shared memory.
-
-    Args:
-        error: SQLite's.
-        path: of the database.
-    """
+    """True where an error comes from a file system without shared memory."""
     name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on
     return name in _NO_MEMORY if name else "I/O error" in str(error) and not _shares_memory(path.parent)
 

@@ -422,13 +422,7 @@ def _note(refused: RefusedRun, report: MergeReport) -> None:
 
 
 class _Merger:
-    """Stores runs of one file.
-
-    Args:
-        database: to add them to.
-        source: where the file is from.
-        identity: of the database that the file is of.
-    """
+    """Stores runs of one file."""
 
     def __init__(self, database: Database, source: str, identity: str) -> None:
         self._database = database

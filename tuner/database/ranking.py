@@ -17,9 +17,9 @@ for a number of blocks: on an H200 that of ``fft-large:N=2^20`` at batch 64 take
 the default takes 11.0. At other sizes, batches are compared as shares of the kernel file's batch there.
 
 *Near size*: within a factor of 4, sizes multiplied; sizes that are no numbers are the same. Over the
-recorded H200 spaces (``benchmarks/neighbour_sizes.py``) the best configuration of another size reaches 98.5 %
-of the best speed at a factor of 2 and 95.3 % at 4, the analytical choice 98.6 %, the default 92.8 %. At a
-factor of 8 it is 93.7 %, where the default of the same kernels reaches 95.3 %.
+recorded H200 spaces (``neighbour_sizes.py`` at commit 6844181e) the best configuration of another size
+reaches 98.5 % of the best speed at a factor of 2 and 95.3 % at 4, the analytical choice 98.6 %, the default
+92.8 %. At a factor of 8 it is 93.7 %, where the default of the same kernels reaches 95.3 %.
 
 *Of several stored answers* come first: those timed back to back where nobody asks for a timing, this GPU's,
 those that are fresh but for their batch, the nearest batch, those of finished runs, the newest. Another GPU
@@ -97,9 +97,12 @@ class AnswerQuery:
 
     def concerns(self, answer: StoredAnswer) -> bool:
         """True for an answer for this objective, of this GPU or one of its model, that may be served."""
-        asked = answer.objective.replace(OF_SINGLES, "") if self.any_timing else answer.objective
-        of_it = self.objective in ("", asked) and answer.on(self.device)
+        of_it = self.asks(answer.objective) and answer.on(self.device)
         return of_it and not answer.of_other_sources(self.sources)
+
+    def asks(self, objective: str) -> bool:
+        """True for the objective of an answer that is asked for."""
+        return self.objective in ("", objective.replace(OF_SINGLES, "") if self.any_timing else objective)
 
 
 @dataclass(frozen=True)
@@ -365,12 +368,7 @@ def neighbours(kernel: KernelFile, answers: Iterable[StoredAnswer]) -> list[Neig
 
 @dataclass(frozen=True)
 class RankedNeighbour:
-    """The answer of another size, in its place.
-
-    Attributes:
-        answer: the answer.
-        near: size and batch are near.
-    """
+    """The answer of another size, in its place."""
 
     answer: StoredAnswer
     near: bool

@@ -110,11 +110,7 @@ def _stand_in_notice(reason: str = "") -> str:
 
 
 def why_nothing_stands_in(why: str) -> str:
-    """That this machine has a GPU, which no simulated one stands in for; empty where it shows none.
-
-    Args:
-        why: no GPU answers.
-    """
+    """That this machine has a GPU, which no simulated one stands in for; empty where it shows none."""
     file = nvidia_device_file()
     return f"this machine has an NVIDIA GPU ({file}), and it does not answer: {why}" if file else ""
 

@@ -419,6 +419,12 @@ def stand_in(device: DeviceIdentity) -> str | None:
     return next((f"sim:{name}" for name in gpu_names() if gpu_model(name).product == device.name), None)
 
 
+def serving(capability: tuple[int, int]) -> str:
+    """The newest simulated device, where it has a compute capability; empty where it has not."""
+    name = max(reversed(gpu_names()), key=lambda each: gpu_model(each).limits.compute_capability)
+    return f"sim:{name}" if gpu_model(name).limits.compute_capability >= capability else ""
+
+
 def limits_of(device: DeviceIdentity) -> DeviceLimits | None:
     """The limits of a GPU's model; None where it is not known."""
     product = device.name.removesuffix(" (modelled)")

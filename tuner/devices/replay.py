@@ -160,11 +160,7 @@ class ReplayDevice:
 
 
 class RecordedClocks:
-    """Implements ``ClockControl``: the clocks that were recorded can be chosen, and nothing is set.
-
-    Args:
-        device: whose clock is chosen.
-    """
+    """Implements ``ClockControl``: the clocks that were recorded can be chosen, and nothing is set."""
 
     def __init__(self, device: ReplayDevice) -> None:
         self._device = device
@@ -194,11 +190,7 @@ class RecordedClocks:
 
 
 class RecordedPowerLimits:
-    """Implements ``PowerLimitControl``: the limits that were recorded can be chosen, and nothing is set.
-
-    Args:
-        device: whose power limit is chosen.
-    """
+    """Implements ``PowerLimitControl``: the limits that were recorded can be chosen, and nothing is set."""
 
     def __init__(self, device: ReplayDevice) -> None:
         self._device = device

@@ -264,10 +264,6 @@ def _with_host(device: Device, meter: Meter, scope: str, parts: Sequence[str]) -
 def open_reading(device: Device, name: str) -> PowerSampler:
     """The sampler of the reading of that name, whatever is thought of it.
 
-    Args:
-        device: whose power.
-        name: of the reading.
-
     Raises:
         InputError: the device has no such reading, or it does not answer.
     """

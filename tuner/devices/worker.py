@@ -161,11 +161,6 @@ class WorkerDevice:
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, NDArray[Any]]]:
         """Run a plan once on its inputs; the check is ok where it ran, as nothing is compared.
 
-        Args:
-            plan: what to run.
-            seed: of the inputs.
-            names: of the buffers that are asked for.
-
         Returns:
             How it ended, and the buffers as the run left them; none of them where it failed.
         """

@@ -264,15 +264,7 @@ class ProgramTrace:
 def result(
     command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: CommandOutcome, against: str | None = None
 ) -> ProgramTrace:
-    """Join what the recorder holds with what became of the command.
-
-    Args:
-        command: program and arguments.
-        gpu: whose power was read.
-        recorder: holds the samples.
-        outcome: what became of the command.
-        against: name of the reading that is the reference.
-    """
+    """Join what the recorder holds with what became of the command."""
     line = outcome.timeline
     samples_of = {
         channel: tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)

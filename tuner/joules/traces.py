@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from tuner.model.errors import ClockError, InputError, PowerError, RunInterrupted
@@ -165,9 +165,6 @@ class SignalPipe:
     """Collects signals while it is open, instead of what they would do; ignored ones stay ignored.
 
     A program started meanwhile has the default handlers. To be used in the main thread.
-
-    Args:
-        numbers: the signals.
     """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
@@ -208,9 +205,7 @@ class SignalPipe:
             signal.signal(number, _heard)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_ear)
@@ -286,11 +281,6 @@ def run_traced(
 
     The command keeps this process's terminal, input and output. Signals that this process gets go on to it,
     except those that the terminal has sent to both; the recording ends when the command does.
-
-    Args:
-        command: program and arguments.
-        recorder: keeps what the sensors give.
-        idle: how long idle power is measured.
 
     Raises:
         InputError: the command cannot be started, or there is no room for the pipe of its marks.

@@ -1,6 +1,7 @@
 """Records of a kernel in the document of a run: its file, and the build settings of a configuration."""
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,12 +13,12 @@ from tuner.kernel_files.source_checks import follow_derived
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import InputError
-from tuner.model.plan import Configuration, Workload, without_place
+from tuner.model.plan import Configuration, Stage, TunableValue, Workload, without_place
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded, KernelRecord, RunDocument
 from tuner.system.untrusted.reading import TEXT_BYTES, plain, read_bytes
 
-NVRTC = "NVRTC"
+NVRTC, TRITON = "NVRTC", "Triton"
 _KEPT_CHARACTERS = 2**18  # of a kernel file and its sources; a run of larger ones keeps the path alone
 
 
@@ -102,6 +103,7 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
         ``source``: of pragmas, what ``tuner kernels expand`` is given; else None. ``macros`` and further
         ``options`` that follow from tunables. ``entries``: functions that are launched. ``parameters``:
         tunables that neither an option nor a template argument tells: block sizes, or what libraries get.
+        ``config``, where one function of Triton is launched: what its ``triton.Config`` holds.
 
     Raises:
         KernelFileError: the configuration cannot be launched.
@@ -122,13 +124,38 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
     templates = any("<" in entry for entry in entries)
     if kernel.source_to_expand is None and not templates and set(macros) == set(configuration):
         return None
-    return {
+    record: Expanded = {
         "source": kernel.source_to_expand,
         "macros": macros,
         "options": options,
         "entries": entries,
         "parameters": [name for name in configuration if name not in macros and name not in named],
     }
+    config = _triton_config(kernel.recipe, launched)
+    if config is not None:
+        record["config"] = config
+    return record
+
+
+def _triton_config(recipe: Recipe, launched: Sequence[Stage]) -> dict[str, TunableValue] | None:
+    """Constants that tunables decide, and all options of Triton; None of several functions beside set-up."""
+    functions = set()
+    configs: list[dict[str, TunableValue]] = []
+    for stage in launched:
+        if stage.source.language != "triton" or stage.setup:
+            continue
+        functions.add(stage.entry)
+        configs.append({})
+        for one in stage.specialisation:
+            names = {one.parameter}
+            follow_derived(recipe.derived, names)
+            if one.constant is not None and not names.isdisjoint(recipe.tunables):
+                configs[-1][one.parameter] = one.constant
+        for option in stage.options:
+            name, _, text = option.partition("=")
+            configs[-1][name] = int(text) if text.isdecimal() else text == "true"
+    alike = len(functions) == 1 and configs.count(configs[0]) == len(configs)
+    return configs[0] if alike else None
 
 
 def compilers_of(kernel: KernelFile) -> list[str]:
@@ -141,7 +168,7 @@ def _compiler(stage: StageRecipe) -> str:
     if stage.source.language == "cuda":
         return NVRTC
     if stage.source.language == "triton":
-        return "Triton"
+        return TRITON
     return stage.build[0].fill({}) if stage.build and stage.build[0].is_plain else stage.source.language
 
 

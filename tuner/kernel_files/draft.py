@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tuner.kernel_files.cuda_source.signatures import GlobalFunction
 from tuner.kernel_files.source_checks import GUESS
+from tuner.kernel_files.triton_source import TritonFunction
 
 
 def quoted(text: str) -> str:
@@ -33,7 +34,7 @@ class Draft:
     """
 
     source: str
-    function: GlobalFunction
+    function: GlobalFunction | TritonFunction
     entry: Line | None = None
     options: Line | None = None
     sizes: dict[str, Line] = field(default_factory=dict)

@@ -51,6 +51,7 @@ from tuner.kernel_files.draft_launch import (
     bytes_of,
 )
 from tuner.kernel_files.short_files import NAME_PATTERN
+from tuner.kernel_files.triton_draft import drafted_triton
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
 
@@ -70,8 +71,8 @@ def drafted(
     Args:
         text: of the source.
         source: its path; the file names it relative to itself.
-        kernel: which ``__global__`` function, with its parameters where several have the name; None for the
-            only one.
+        kernel: which ``__global__`` function, with its parameters where several have the name, or which of
+            Triton; None for the only one.
         ask: the compiler.
         beside: texts of files beside it, which may launch the kernel.
 
@@ -79,10 +80,7 @@ def drafted(
         InputError: there is no such function, or several and none is named.
     """
     if source.suffix == ".py":
-        raise InputError(
-            f"{source}: is no CUDA C++; of a kernel of Triton the kernel file is written by hand, as"
-            " examples/triton/softmax.toml"
-        )
+        return drafted_triton(text, source, kernel)
     function = _chosen(text, source, kernel)
     return _Drafting(text, source, function, ask, beside).draft
 

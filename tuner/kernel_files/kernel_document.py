@@ -264,7 +264,7 @@ def _document(path: Path, text: str) -> KernelDocument:
     try:
         table = load_toml(text)
     except ValueError as e:  # also of a number with thousands of digits
-        source = path.suffix in (".cu", ".cuh", ".cpp")
+        source = path.suffix in (".cu", ".cuh", ".cpp", ".py")
         hint = f"; it is a source: `tuner kernels new {path}` writes its kernel file" if source else ""
         raise KernelFileError(f"{path}: not valid TOML: {e}{hint}") from e
     return parsed_document(path, table)

@@ -418,6 +418,7 @@ class StageReader:
             ],
             arguments=[one if isinstance(one, str) else one.buffer for one in named],
             names=self.names,
+            tunables=() if key else self.tunables,
         )
 
     def _options(self) -> tuple[Template, ...]:

@@ -106,11 +106,13 @@ class TritonFunction:
         name: its name.
         parameters: in their order.
         heuristics: parameters that ``@triton.heuristics`` gives a value; None where the source does not tell.
+        line: of its definition in the file.
     """
 
     name: str
     parameters: tuple[TritonParameter, ...]
     heuristics: frozenset[str] | None = frozenset()
+    line: int = 0
 
     @property
     def passed(self) -> tuple[TritonParameter, ...]:
@@ -146,15 +148,17 @@ def triton_function(
     name = Path(source.path).name
     jitted = {one.name: one for one in functions if _is_jitted(one)}
     if entry is None:
-        called = {_called(node) for one in functions for node in ast.walk(one) if isinstance(node, ast.Call)}
+        called = {
+            called_name(node) for one in functions for node in ast.walk(one) if isinstance(node, ast.Call)
+        }
         jitted = {name: one for name, one in jitted.items() if name not in (*called, *apart)}
-        if len(jitted) != 1:
-            listed = (
-                f"{len(jitted)} functions with @triton.jit: {', '.join(jitted)}"
-                if jitted
-                else "no @triton.jit"
+        if not jitted:
+            raise location.error(f"{name} has no function with @triton.jit")
+        if len(jitted) > 1:
+            listed = ", ".join(jitted)
+            raise location.error(
+                f"is needed, as {name} has {len(jitted)} functions with @triton.jit: {listed}"
             )
-            raise location.error(f"is needed, as {name} has {listed}")
         return _read(next(iter(jitted.values())), location)
     if entry in jitted:
         return _read(jitted[entry], location)
@@ -257,14 +261,14 @@ def _of_module(body: Sequence[ast.stmt]) -> Iterator[ast.FunctionDef]:
                 yield from _of_module(getattr(node, field, []))
 
 
-def _called(decorator: ast.expr) -> str:
+def called_name(decorator: ast.expr) -> str:
     """The last word of what a decorator calls: ``jit`` of ``@triton.jit(noinline=True)``."""
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
     return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
 
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
-    return any(_called(decorator) == "jit" for decorator in function.decorator_list)
+    return any(called_name(decorator) == "jit" for decorator in function.decorator_list)
 
 
 def _read(function: ast.FunctionDef, location: Location) -> TritonFunction:
@@ -281,8 +285,8 @@ def _read(function: ast.FunctionDef, location: Location) -> TritonFunction:
         _parameter(one, default, one.arg not in unspecialised, one.arg not in unaligned)
         for one, default in zip(given, defaults, strict=True)
     )
-    heuristics = [one for one in function.decorator_list if _called(one) == "heuristics"]
-    return TritonFunction(function.name, parameters, _heuristics(heuristics))
+    heuristics = [one for one in function.decorator_list if called_name(one) == "heuristics"]
+    return TritonFunction(function.name, parameters, _heuristics(heuristics), function.lineno)
 
 
 def _parameter(one: ast.arg, default: ast.expr | None, specialised: bool, aligned: bool) -> TritonParameter:
@@ -298,15 +302,15 @@ def _parameter(one: ast.arg, default: ast.expr | None, specialised: bool, aligne
         name=one.arg,
         constant="constexpr" in words,
         dtype=dtype,
-        default=_literal(default)[0],
+        default=literal(default)[0],
         has_default=default is not None,
         specialised=by_value,
         aligned=by_value and aligned,
-        literal=_literal(default)[1],
+        literal=literal(default)[1],
     )
 
 
-def _literal(node: ast.expr | None) -> tuple[TunableValue | None, bool]:
+def literal(node: ast.expr | None) -> tuple[TunableValue | None, bool]:
     """The value of a literal, and whether it is one that a parameter may have."""
     try:
         value = None if node is None else ast.literal_eval(node)
@@ -380,23 +384,34 @@ def specialised(
 
 # --- Which arrays a function writes: those whose address flows into a store.
 
-_STORES = ("store", "atomic_")
+STORES = ("store", "atomic_")
+LOADS = ("load", "atomic_")
 _OF_TRITON = ("tl", "triton", "libdevice", "math")
 _HARMLESS = ("float", "int", "len", "min", "max", "range", "print", "isinstance", "getattr", "list", "tuple")
 _MOST_PASSES = 20  # over one function, until no name is found to hold a further address
 
 
-def written_parameters(source: Source, entry: str) -> frozenset[str]:
-    """Parameters whose arrays a function may write: those of which an address reaches a store.
+def reached_parameters(source: Source, entry: str, calls: tuple[str, ...] = STORES) -> frozenset[str]:
+    """Parameters of which an address reaches one of some calls: the arrays that a function may write or read.
 
     An address that is handed to a function of another file may be written to.
     """
-    tree = _tree(source.text)
-    functions = {one.name: one for one in _of_module(tree.body)} if isinstance(tree, ast.Module) else {}
-    return _written(entry, functions, ())
+    functions = {one.name: one for one in functions_in(source.text)}
+    return _reached(entry, functions, (), calls)
 
 
-def _written(name: str, functions: Mapping[str, ast.FunctionDef], callers: tuple[str, ...]) -> frozenset[str]:
+def functions_in(text: str) -> list[ast.FunctionDef]:
+    """The functions of a module; none of what is no Python."""
+    tree = _tree(text)
+    return list(_of_module(tree.body)) if isinstance(tree, ast.Module) else []
+
+
+def _reached(
+    name: str,
+    functions: Mapping[str, ast.FunctionDef],
+    callers: tuple[str, ...],
+    calls: tuple[str, ...],
+) -> frozenset[str]:
     function = functions[name]
     parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     if name in callers:
@@ -404,20 +419,21 @@ def _written(name: str, functions: Mapping[str, ast.FunctionDef], callers: tuple
     held = {one.arg: frozenset([one.arg]) for one in parameters}
     for _ in range(_MOST_PASSES):
         before = dict(held)
-        for target, value in _assignments(function):
+        for target, value in assignments(function):
             for one in ast.walk(target):
                 if isinstance(one, ast.Name):
                     held[one.id] = held.get(one.id, frozenset()) | _addresses(value, held)
         if held == before:
             break
-    written: set[str] = set()
+    reached: set[str] = set()
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-        for argument in _written_by(call, functions, (*callers, name)):
-            written |= _addresses(argument, held)
-    return frozenset(written) & {one.arg for one in parameters}
+        for argument in _reached_by(call, functions, (*callers, name), calls):
+            reached |= _addresses(argument, held)
+    return frozenset(reached) & {one.arg for one in parameters}
 
 
-def _assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and values of all that a function assigns; of a loop, what it goes through."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             yield from ((target, node.value) for target in node.targets)
@@ -433,18 +449,18 @@ def _addresses(node: ast.expr, held: Mapping[str, frozenset[str]]) -> frozenset[
     """Parameters of which an expression may hold an address; what is loaded is none."""
     if isinstance(node, ast.Name):
         return held.get(node.id, frozenset())
-    if isinstance(node, ast.Call) and _called(node) == "load":
+    if isinstance(node, ast.Call) and called_name(node) == "load":
         return frozenset()
     children = (one.value if isinstance(one, ast.keyword) else one for one in ast.iter_child_nodes(node))
     return frozenset().union(*(_addresses(one, held) for one in children if isinstance(one, ast.expr)))
 
 
-def _written_by(
-    call: ast.Call, functions: Mapping[str, ast.FunctionDef], callers: tuple[str, ...]
+def _reached_by(
+    call: ast.Call, functions: Mapping[str, ast.FunctionDef], callers: tuple[str, ...], calls: tuple[str, ...]
 ) -> Iterator[ast.expr]:
-    """Expressions whose addresses a call may write to."""
-    name = _called(call)
-    if name.startswith(_STORES):
+    """Expressions whose addresses a call is made for, or may hand on to one that is."""
+    name = called_name(call)
+    if name.startswith(calls):
         yield from call.args[:1]
         yield from (keyword.value for keyword in call.keywords if keyword.arg in ("pointer", "ptr"))
         yield call.func  # the descriptor, of its own store
@@ -455,8 +471,8 @@ def _written_by(
         given = dict(zip(parameters, call.args, strict=False)) | {
             keyword.arg: keyword.value for keyword in call.keywords if keyword.arg
         }
-        written = _written(name, functions, callers)
-        yield from (value for parameter, value in given.items() if parameter in written)
+        reached = _reached(name, functions, callers, calls)
+        yield from (value for parameter, value in given.items() if parameter in reached)
         return
     root = call.func
     while isinstance(root, ast.Attribute):

@@ -149,6 +149,11 @@ class TritonRecipe:
                     f"{one.name} of {self.function.name} is annotated as {one.dtype}, and its argument is"
                     f" {argument.dtype}"
                 )
+            if isinstance(one.default, float) and not argument.dtype.startswith(("float", "bfloat")):
+                raise self.location.error(
+                    f"{one.name} of {self.function.name} is {one.default} by default, and its argument is"
+                    f" {argument.dtype}; float32 would be right"
+                )
             dtype = argument.dtype
         elif isinstance(argument, str | BufferView):
             dtype = buffers[argument if isinstance(argument, str) else argument.buffer].dtype
@@ -175,6 +180,7 @@ def triton_recipe(
     options: Sequence[Template],
     arguments: Sequence[str],
     names: Collection[str],
+    tunables: Collection[str] = (),
 ) -> TritonRecipe:
     """A stage of Triton.
 
@@ -186,10 +192,11 @@ def triton_recipe(
         options: of the file.
         arguments: names of the arguments, in their order.
         names: all that have a value in every configuration.
+        tunables: those of a file with no other stage, whose names are those of constants or options.
 
     Raises:
-        KernelFileError: there is no such function, an option is not known, or parameters and arguments do not
-            fit.
+        KernelFileError: there is no such function, an option or a tunable is not known, or parameters and
+            arguments do not fit.
     """
     function = triton_function(source, entry, entry_location)
     stated: dict[str, Template] = {}
@@ -207,6 +214,12 @@ def triton_recipe(
         stated[name] = option
     _check_arguments(function, arguments, location)
     known = tuple(name for name in names if name in constants or name in OPTIONS)
+    unstated = [name for name in OPTIONS if name not in known and name not in stated]
+    for name in tunables:
+        if name not in known and (near := suggestion(name, unstated)):
+            raise location.error(
+                f"the tunable {name} is no tl.constexpr of {function.name} and no option of Triton{near}"
+            )
     for one in function.constants:
         given = function.heuristics is None or one.name in function.heuristics
         if one.name not in known and not one.has_default and not given:

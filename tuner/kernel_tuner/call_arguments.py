@@ -380,11 +380,7 @@ def _choice(argument: str, name: str, value: UserValue, *, const: bool) -> Given
 
 
 class NotComputed:
-    """Stands for what a kernel would have written, where nothing computes: ``None`` as an answer, no numbers.
-
-    Args:
-        device: that computes nothing.
-    """
+    """Stand-in for what a kernel would have written, on a device that computes nothing: it has no numbers."""
 
     def __init__(self, device: str) -> None:
         self._device = device

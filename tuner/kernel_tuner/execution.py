@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tuner.database.answer_lock import in_force
+from tuner.database.ranking import AnswerQuery
 from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
@@ -23,13 +25,14 @@ from tuner.kernel_tuner.tuning_call import (
     Listener,
     TuningCall,
     cache_of,
+    only,
     returned,
     rows_of,
     say,
     without_known,
 )
 from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Configuration, Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
@@ -59,7 +62,11 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
                     "No work is stated: modelled times are lower bounds, by the compiled code and the arrays."
                 )
         written = writable(call.kernel, call.judge)
-        cache = cache_of(call, setup.device, kernel_file_of(call.kernel, paths, written))
+        whole = kernel_file_of(call.kernel, paths, written)
+        locked = _locked(call, whole, setup.device)
+        if locked is not None:
+            call = replace(call, kernel=only(call.kernel, locked), cache=None)
+        cache = cache_of(call, setup.device, whole)
         kernel = kernel_file_of(without_known(call.kernel, cache), paths, written)
         try:
             (workload,) = kernel.workloads()
@@ -198,6 +205,26 @@ def _verify(call: TuningCall, device: Device) -> None:
         device.verifier = partial(judge.check, device)
     elif not call.quiet:
         say(f"answers are not checked: {device.identity.spec} computes nothing")
+
+
+def _locked(call: TuningCall, kernel: KernelFile, device: Device) -> Configuration | None:
+    """The configuration of the lock file that is in force; None where it has none for this kernel and GPU."""
+    lock = in_force()
+    if lock is None:
+        return None
+    (workload,) = kernel.workloads()
+    sources = {kernel.name: kernel.fingerprint}
+    query = AnswerQuery(
+        (workload,), {kernel.name: kernel}, sources, call.aim.objective, device.identity, any_timing=True
+    )
+    found, reasons = lock.served(query)
+    for why in reasons:
+        warnings.warn(why, stacklevel=4)
+    if found is None:
+        return None
+    if not call.quiet:
+        say(f"Locked: {found.answer.told}; nothing is searched")
+    return found.configurations[str(workload)]
 
 
 def _searched(  # noqa: PLR0917 - the parts of one run

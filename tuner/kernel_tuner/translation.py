@@ -326,10 +326,6 @@ class KernelCall:
     def launch(self, stage: Stage, params: Parameters) -> Stage:
         """The launch of a configuration.
 
-        Args:
-            stage: with the arguments.
-            params: the configuration.
-
         Raises:
             InputError: something that depends on the parameters has no value.
         """

@@ -157,11 +157,6 @@ def _dropped(
 def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:
     """The cache file of a call; None where it asks for none.
 
-    Args:
-        call: the call.
-        device: its device.
-        kernel: with all configurations of the call.
-
     Raises:
         InputError: it cannot be used.
     """
@@ -201,6 +196,16 @@ def without_known(kernel: KernelCall, cache: CacheFile | None) -> KernelCall:
         return cache.key(params) not in known
 
     rule = PythonExpression(is_new, list(kernel.tunables), "not in the cache file")
+    return replace(kernel, rules=(*kernel.rules, rule))
+
+
+def only(kernel: KernelCall, configuration: Configuration) -> KernelCall:
+    """The call with one configuration."""
+
+    def is_it(params: Parameters) -> bool:
+        return all(params[name] == value for name, value in configuration.items())
+
+    rule = PythonExpression(is_it, list(kernel.tunables), "locked")
     return replace(kernel, rules=(*kernel.rules, rule))
 
 

@@ -4,6 +4,7 @@ What a call does depends on shapes, strides, types, GPU and options alone. It is
 first; a call that comes again looks it up, allocates and launches.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -157,12 +158,7 @@ class _Launches(LaunchCount):
 
 
 class Recipe:
-    """Puts a plan together, stage by stage.
-
-    Args:
-        call: which call.
-        given: the arrays that are handed over, by name.
-    """
+    """Puts a plan together, stage by stage."""
 
     def __init__(self, call: Call, given: Mapping[str, Array]) -> None:
         self._name, self._cp, self._device = call.name, call.cp, call.device
@@ -224,7 +220,7 @@ class Recipe:
         Raises:
             TooManyAxesError: the batch cannot be followed.
         """
-        batch = math_prod(source.lead) if number is None else 1
+        batch = math.prod(source.lead) if number is None else 1
         height, width = target.shape[-2:]
         steps = [source.elements.strides[:-2]]
         if order is not None:
@@ -408,11 +404,6 @@ _LARGE = ("potrf", "getrf", "geqrf")
 _ONE = (*_LARGE, *(f"{name}-batched" for name in _LARGE))
 
 
-def math_prod(lead: Sequence[int]) -> int:
-    """Product of extents."""
-    return int(np.prod(lead, dtype=np.int64))
-
-
 def _number(value: int) -> Scalar:
     if not -(2**31) <= value < 2**31:
         raise InputError(f"tuner.linalg: elements of a matrix lie {value} elements apart; a copy lies closer")
@@ -473,12 +464,7 @@ Finish: TypeAlias = Callable[[Sequence[Array], bool], Results]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that was worked out.
-
-    Attributes:
-        runner: runs it.
-        finish: what becomes of its arrays.
-    """
+    """A call that was worked out."""
 
     runner: KernelRunner
     finish: Finish

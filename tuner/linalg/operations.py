@@ -248,11 +248,6 @@ ROUTES: dict[str, tuple[Route, ...]] = {  # the first that takes the order
 def route(call: Call, operation: str, order: int) -> Route:
     """The kernel for an order.
 
-    Args:
-        call: which call.
-        operation: of ``ROUTES``.
-        order: rows and columns of the matrices, 1 or more.
-
     Raises:
         InputError: no kernel takes matrices as large.
     """

@@ -39,11 +39,7 @@ def _libraries(cp: ModuleType, device: int) -> GpuLibraries:
 
 
 class Blas:
-    """cuBLAS on the current GPU.
-
-    Args:
-        call: for which call.
-    """
+    """cuBLAS on the current GPU."""
 
     def __init__(self, call: Call) -> None:
         self._cp = cp = call.cp

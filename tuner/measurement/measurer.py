@@ -7,6 +7,7 @@ once more where something spoilt one, and longer at the power limit. *Correct*: 
 joules. The last window has the numbers; what a trial cost is summed over all of them.
 """
 
+import copy
 import hashlib
 import logging
 import math
@@ -406,6 +407,12 @@ class TrialMeasurer:
                 if self._warm_up is not None and energy is not None:
                     self._warm_up.take_over(trial.setting)
 
+    def beside(self) -> "TrialMeasurer":
+        """The same measurer for other code under the same names: answers are checked by themselves."""
+        other = copy.copy(self)
+        other._checks = self._checks.anew()  # noqa: SLF001 - its own
+        return other
+
     def close(self) -> None:
         """Give clock and power limit back; the measurer may be used again."""
         self._setting.release()
@@ -431,6 +438,10 @@ class AnswerChecks:
         self._device = device
         self._seed = seed
         self._made: dict[tuple[Workload, Configuration], Check] = {}
+
+    def anew(self) -> "AnswerChecks":
+        """The same, of which none is made."""
+        return AnswerChecks(self._device, self._seed)
 
     def missing(self, plans: Sequence[Plan]) -> list[Plan]:
         """The plans that were not checked yet."""

@@ -9,9 +9,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 from tuner.model.distributions import fisher_quantile
-from tuner.model.objective import COVERAGE, Objective
+from tuner.model.objective import COVERAGE, Objective, Rank, by_rule
 from tuner.model.trial import (
     ASSUMED,
     ASSUMED_DRIFT,
@@ -485,12 +486,12 @@ class PairedRepeats:
     def tied(self, objective: Objective, precision: float) -> dict[Trial, Ratio]:
         """Contenders that cost as much as the lowest, by their costs against it; empty where all failed.
 
-        One margin is fair to all: joules within the wanted precision are the same, and so are those within
+        One margin is fair to all: costs within that of the objective are the same, and so are those within
         the interval that ratios of this run have in the middle. A trial known more surely, or less, gains
-        nothing by that. For times those that may be lowest.
+        nothing by that.
         """
         rivals = self.rivals(objective)
-        if not rivals or not objective.needs_energy:
+        if not rivals:
             return rivals
         lowest = next(iter(rivals))
         ratios = {
@@ -500,16 +501,18 @@ class PairedRepeats:
         }
         compared = {trial: ratio for trial, ratio in ratios.items() if ratio is not None}
         usual = statistics.median(ratio.interval for ratio in compared.values()) if compared else 0.0
-        margin = 1.0 + max(precision, usual)
+        margin = 1.0 + max(objective.margin(precision), usual)
         return {lowest: rivals[lowest]} | {
             trial: ratio for trial, ratio in compared.items() if ratio.value <= margin
         }
 
-    def answer(self, objective: Objective, precision: float) -> Trial | None:
-        """The fastest contender that ties with the lowest; None where all failed."""
+    def answer(
+        self, objective: Objective, precision: float, rank: Rank, kept: Trial | None = None
+    ) -> Trial | None:
+        """Of the contenders that tie with the lowest that of ``by_rule``; None where all failed."""
         joined = self.joined()
-        rivals = self.tied(objective, precision)
-        return min(rivals, key=lambda trial: joined[trial].makespan_s or 0.0, default=None)
+        ties = {trial: joined[trial] for trial in self.tied(objective, precision)}
+        return by_rule(objective, ties, rank, kept)
 
     def undecided(self, objective: Objective, precision: float) -> list[Trial]:
         """Contenders to measure further: those that may cost least, where that is not known to ``precision``.
@@ -545,6 +548,76 @@ def repeatability(
         return None
     deviation = math.sqrt(statistics.fmean(squares))
     return Repeatability(COVERAGE * student_factor(len(squares)) * deviation, len(squares))
+
+
+# --- A ratio that is looked at after every turn: its interval holds at all looks at once.
+#
+# Whoever looks at an ordinary interval after each turn, and stops where it pleases, is wrong far more often
+# than its level says. Here a t test is a bet: the likelihood of all values under normal effects of any size,
+# by that under none, whatever their scatter. If there is no effect, it is ever above 1 / SURE with a chance
+# of SURE at most (Ville's inequality). So the means that it does not rule out hold the true one at all looks
+# together: Lai, "On confidence sequences", Annals of Statistics 4 (1976); Wang and Ramdas, "Anytime-valid
+# t-tests and confidence sequences for Gaussian means with unknown variance" (arXiv:2310.03722).
+
+SURE = 0.01
+"""Chance that the interval misses at any look."""
+
+NO_WORSE, WORSE, UNDECIDED = "no worse", "worse", "undecided"
+EXIT_CODES = {NO_WORSE: 0, WORSE: 1, UNDECIDED: 3}
+"""Verdicts on a cost, and the exit codes of commands that end with one."""
+
+_USUAL_EFFECT = 0.05  # inverse square of the effects bet on, in standard deviations
+
+
+def decided(change: float, interval: float, margin: float) -> str:
+    """The verdict on a relative change, by the side of the margin that its interval is on."""
+    if change - interval > margin:
+        return WORSE
+    return NO_WORSE if change + interval < margin else UNDECIDED
+
+
+def anytime_ratio(turns: Sequence[tuple[Measurement, Measurement]], objective: Objective) -> Ratio | None:
+    """Cost of the second measurement of each turn by that of the first; None without two turns of both costs.
+
+    Two turns one after another, there and back, are one value, in which a steady drift cancels. What a ratio
+    drifts by over minutes is added to the interval.
+
+    Args:
+        turns: in their order; every other was measured in reverse.
+        objective: whose cost.
+
+    Returns:
+        The ratio; halves of intervals that hold it at all looks with a chance of ``1 - SURE``, infinite for
+        less than four values.
+    """
+    plain = Objective(objective.name)
+    logs = [[plain.known(measurement) for measurement in turn] for turn in turns]
+    changes = [
+        math.log(new / old) if 0 < old < math.inf and 0 < new < math.inf else None for old, new in logs
+    ]
+    values = [
+        (there + back) / 2
+        for there, back in zip(changes[::2], changes[1::2], strict=False)
+        if there is not None and back is not None
+    ]
+    if not values:
+        return None
+    mean, half = statistics.fmean(values), _anytime_half(values)
+    drift = NormalDist().inv_cdf(1.0 - SURE / 2.0) * RATIO_DRIFT
+    value = math.exp(mean)
+    return Ratio(value, value * math.expm1(math.hypot(half, drift)), value * math.expm1(half))
+
+
+def _anytime_half(values: Sequence[float]) -> float:
+    """Half of the interval of the mean of values, see above; infinite of too few."""
+    count, prior = len(values), _USUAL_EFFECT
+    bound = ((count + prior) / prior) ** (1.0 / count) * SURE ** (-2.0 / count)
+    spared = 1.0 - bound * prior / (count + prior)
+    if spared <= 0.0:
+        return math.inf
+    mean = statistics.fmean(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return math.sqrt((bound - 1.0) * squares / (count * spared))
 
 
 # --- What co-running brings: workloads run together, against the same ones run one after another.

@@ -1,7 +1,7 @@
 """Objectives to minimise, what energy is counted of, and the choice of the answer among measured trials."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.model.errors import InputError, UnknownNameError
@@ -15,6 +15,14 @@ TIME_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, PARETO: 1}
 """Of the makespan in the cost, by the name of the objective; but for time, joules are the other factor."""
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 GAIN = 0.005  # of the lowest cost: less is worth neither going on with a search nor changing the default
+TIE = 0.01
+"""Of the shortest time: times that differ by less are the same, and a rule chooses.
+
+So wide a margin makes GPUs of one kind agree; the answer is slower than the fastest by so much at most.
+"""
+
+Rank = Callable[[Trial], tuple[object, ...]]
+"""The order of trials among those that tie: fewest resources first, then the order of the space."""
 
 _ESTIMATED = 0.2  # relative uncertainty of estimated joules: so far may powers of configurations differ
 
@@ -68,6 +76,10 @@ class Objective:
         """The cost, as far as it was measured: infinity where it is an estimate."""
         estimated = self.needs_energy and measurement.energy is None
         return math.inf if estimated else self.cost(measurement)
+
+    def margin(self, precision: float) -> float:
+        """Costs that differ by so much of the lowest are the same; of joules that is what was asked for."""
+        return precision if self.needs_energy else TIE
 
     @property
     def time_exponent(self) -> int:
@@ -141,15 +153,51 @@ def choose(
     trials: Sequence[tuple[Trial, Measurement]],
     repeatability: float = 0.0,
     precision: float = 0.0,
+    *,
+    rank: Rank | None = None,
+    kept: Trial | None = None,
 ) -> int | None:
-    """The answer of a run: the fastest of the trials that tie, by ``tied``, whose arguments it takes.
+    """The answer of a run that measured nothing again: of the trials that tie (``tied``) that of the rule.
 
     Returns:
         Index into ``trials``, or None when no trial has a finite cost.
     """
-    costs = [objective.known(measurement) for _, measurement in trials]
-    ties = tied(objective, trials, repeatability, precision)
-    return min(ties, key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i), default=None)
+    ties = [trials[i] for i in tied(objective, trials, repeatability, precision)]
+    if objective.name == "time" and rank is not None:  # what is known less surely would make it slower
+        ties = within([*ties], TIE)
+    chosen = by_rule(objective, dict(ties), rank, kept)
+    return None if chosen is None else [trial for trial, _ in trials].index(chosen)
+
+
+def by_rule(
+    objective: Objective, ties: Mapping[Trial, Measurement], rank: Rank | None, kept: Trial | None = None
+) -> Trial | None:
+    """The answer among trials that tie, the same on every GPU of a kind, rank and restart.
+
+    A stored answer that is among them is kept. Of the others, where joules tie, those count whose times are
+    the shortest, within ``TIE``; of these the first in order.
+
+    Args:
+        objective: what is minimised.
+        ties: trials with their measurements.
+        rank: their order; None for the fastest, as of a recording, which is the same everywhere.
+        kept: the stored answer; None without one.
+
+    Returns:
+        One of them; None where there is none.
+    """
+    if kept in ties:
+        return kept
+    if rank is None:
+        return min(ties, key=lambda trial: ties[trial].makespan_s or 0.0, default=None)
+    alike = within([*ties.items()], TIE) if objective.needs_energy else ties
+    return min(dict(alike), key=rank, default=None)
+
+
+def within(trials: Sequence[tuple[Trial, Measurement]], margin: float) -> list[tuple[Trial, Measurement]]:
+    """Those of some trials that take at most so much longer than the fastest, as a share."""
+    longest_s = (1.0 + margin) * min((known.makespan_s or 0.0 for _, known in trials), default=0.0)
+    return [pair for pair in trials if (pair[1].makespan_s or 0.0) <= longest_s]
 
 
 def tied(
@@ -158,10 +206,10 @@ def tied(
     repeatability: float = 0.0,
     precision: float = 0.0,
 ) -> list[int]:
-    """The trials whose 95 % interval overlaps that of the lowest cost: a tie, which time breaks.
+    """The trials whose 95 % interval overlaps that of the lowest cost: a tie, which a rule breaks.
 
     A trial that is known less surely than the lowest gains nothing by it: it counts with the interval of the
-    lowest. One that is known more surely loses nothing: within ``precision`` joules are the same.
+    lowest. One that is known more surely loses nothing: within ``Objective.margin`` costs are the same.
 
     Args:
         objective: what is minimised.
@@ -181,7 +229,7 @@ def tied(
     lowest = min(finite, key=lambda i: costs[i])
     ceiling = costs[lowest] + COVERAGE * unsure[lowest]
 
-    near = costs[lowest] * (1.0 + precision) if objective.needs_energy else 0.0
+    near = costs[lowest] * (1.0 + objective.margin(precision))
 
     def ties(i: int) -> bool:
         if costs[i] <= near:

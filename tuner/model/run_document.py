@@ -216,6 +216,7 @@ class Expanded(_Expanded, total=False):
 
     options: list[str]
     parameters: list[str]
+    config: dict[str, TunableValue]
 
 
 class KernelRecord(TypedDict):

@@ -22,9 +22,6 @@ class HomeDevice:
 
     Plans are compiled on this host, for home's architecture, which needs no GPU; workers of this host find
     the code in the cache on the disk, and others compile what they measure.
-
-    Args:
-        pool: whose home; open.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -110,11 +107,7 @@ class HomeDevice:
 
 
 class HomeMeasurer:
-    """Implements ``Measurer`` on a pool's home; what it says of cost is about all members.
-
-    Args:
-        pool: whose home; open.
-    """
+    """Implements ``Measurer`` on a pool's home; what it says of cost is about all members."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -88,13 +88,6 @@ def open_pool(
 ) -> Iterator[MeasurementSetup]:
     """Open the workers of a pool for a request, and have them give back GPUs and clocks on every way out.
 
-    Args:
-        on: see ``open_workers``.
-        device_spec: ``sim:NAME`` for simulated devices; None for the workers' GPUs.
-        request: see ``open_setup``.
-        tell: takes a sentence for the user.
-        preferred: see ``Pool.open``.
-
     Raises:
         InputError: options that cannot be together, and as of ``open_workers`` and ``open_setup``.
         PoolError: no worker came in time.

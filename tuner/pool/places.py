@@ -101,10 +101,6 @@ _CONNECT_S = 20.0
 def open_remote(on: str, place: PoolPlace) -> "Iterator[tuple[Client, int]]":
     """Connect to a scheduler; it and its workers stay when this ends.
 
-    Args:
-        on: what messages call it.
-        place: the scheduler's.
-
     Yields:
         A connected client, and the least number of workers.
 

@@ -176,9 +176,6 @@ def joined(spent: list[SpentEnergy]) -> SpentEnergy | None:
 class Crew:
     """Members of one kind, each with a GPU of its own; one of them is home.
 
-    Args:
-        tell: takes a sentence for the user.
-
     Attributes:
         told: the sentences so far.
     """
@@ -366,12 +363,6 @@ class Pool:
     Every member opens the setup that the run asks for. Members may come and go at any time. Each does one
     thing at a time, and is given the next trial when it has ended one, so that it is held against what is
     known by then.
-
-    Args:
-        workers: the processes.
-        order: what each opens.
-        tell: takes a sentence for the user.
-        home_back_s: how long a lost home is waited for.
 
     Attributes:
         crew: the members.

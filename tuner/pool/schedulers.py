@@ -65,11 +65,6 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
     All talk TLS with certificates of their own: a scheduler runs what it is sent, and other users of a host
     reach the loopback too.
 
-    Args:
-        host: address to listen on.
-        devices: of each worker that is started here.
-        folder: for files of Dask.
-
     Yields:
         A connected client, the certificates (Dask's ``Security``), and the address of the scheduler.
 
@@ -123,10 +118,6 @@ def start_uninterrupted(start: Callable[[], T], close: Callable[[T], object]) ->
 
     Dask leaves processes behind where it is interrupted while it starts them. Ctrl-C waits here until they
     are there, and ends them.
-
-    Args:
-        start: starts processes.
-        close: ends what was started.
 
     Raises:
         KeyboardInterrupt: what was started has been closed.

@@ -382,9 +382,6 @@ def open_workers(on: str, *, device: str | None = None, silent_s: float = _SILEN
 def require_dask(what: str) -> None:
     """Make sure that the extra is installed.
 
-    Args:
-        what: needs it.
-
     Raises:
         InputError: it is not.
     """

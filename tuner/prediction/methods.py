@@ -160,12 +160,7 @@ class Predictor(Protocol):
 
 
 class ForestPredictor:
-    """Predicts the logarithm of the slowdown by a forest.
-
-    Args:
-        table: makes features.
-        forest: as ``grown`` makes it.
-    """
+    """Predicts the logarithm of the slowdown by a forest."""
 
     def __init__(self, table: FeatureTable, forest: Any) -> None:  # noqa: ANN401 - scikit-learn's own
         self._table = table
@@ -283,12 +278,7 @@ def _best_split(rows: Array, targets: Array) -> tuple[int, float] | None:
 
 
 class GAdaptPredictor:
-    """A regression tree for every parameter.
-
-    Args:
-        data: what was measured; the best configuration of every input is learned.
-        tunables: names with all their values.
-    """
+    """A regression tree for every parameter."""
 
     def __init__(self, data: TrainingSet, tunables: Mapping[str, Sequence[TunableValue]]) -> None:
         self._names = [name for name, value in data.inputs[0].sizes.items() if isinstance(value, int)]

@@ -31,15 +31,7 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class TrainedDevice:
-    """The GPU that a model was trained on.
-
-    Attributes:
-        name: product name.
-        uuid: of the board.
-        driver: version.
-        runtime: version of the CUDA runtime.
-        modelled: its numbers are a model's.
-    """
+    """The GPU that a model was trained on."""
 
     name: str
     uuid: str

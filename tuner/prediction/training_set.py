@@ -30,13 +30,7 @@ _MOST_ROWS = 200_000  # that are kept
 
 @dataclass(frozen=True)
 class LaunchGeometry:
-    """One launch, as its kernel file states it.
-
-    Attributes:
-        blocks: of the grid.
-        threads: of a block.
-        shared_bytes: dynamic shared memory of a block.
-    """
+    """One launch, as its kernel file states it."""
 
     blocks: int
     threads: int

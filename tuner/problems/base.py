@@ -143,10 +143,6 @@ def stated_draw(buffer: Buffer) -> Draw | None:
 def stated_values(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     """The values that are stated for a buffer, in its type and shape; of ``bfloat16`` their bits.
 
-    Args:
-        buffer: with an ``input``.
-        rng: where random values come from.
-
     Raises:
         InputError: a file cannot be read, or has changed since it was looked at.
         ValueError: nothing is stated.

@@ -203,11 +203,6 @@ class Scan(Problem):
         """Inputs, outputs and the beginnings of segments, in the direction that rows are scanned in.
 
         Whole numbers have the type of the output. There are no beginnings where rows have no segments.
-
-        Args:
-            xp: namespace of the arrays.
-            arrays: all inputs, and the output.
-            sizes: of the workload.
         """
         del xp
         x, y = arrays[0], arrays[-1]

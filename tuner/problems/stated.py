@@ -46,20 +46,16 @@ _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEY
 def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - whatever it returns
     """Call the function with those of the given values that it takes by name, and return its result.
 
-    Args:
-        function: which.
-        values: arrays and numbers by name.
-
     Raises:
         UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
             there is not, or it raises.
     """
-    loaded = _function(function)
+    loaded = function_of(function)
     arguments = _arguments(function, loaded, values)
     try:
         return loaded(**arguments)
     except BaseException as error:  # of the user's: he may leave, or interrupt himself
-        raise UncheckableError(f"{function}: raised {_error_text(error, function.path)}") from error
+        raise UncheckableError(f"{function}: raised {error_text(error, function.path)}") from error
 
 
 def numbers(spec: ProblemSpec, sizes: Sizes) -> dict[str, Any]:
@@ -73,10 +69,15 @@ def find(function: PythonFunction, names: Sequence[str]) -> None:
     Raises:
         UncheckableError: as `called`.
     """
-    _arguments(function, _function(function), dict.fromkeys(names))
+    _arguments(function, function_of(function), dict.fromkeys(names))
 
 
-def _function(function: PythonFunction) -> Callable[..., Any]:
+def function_of(function: PythonFunction) -> Callable[..., Any]:
+    """The function itself; its file is run once for each of its contents.
+
+    Raises:
+        UncheckableError: the file cannot be run or is not what was looked at, or has no such function.
+    """
     try:
         now = file_sha256(function.path)
     except InputError as error:
@@ -105,7 +106,7 @@ def _module(path: str, sha256: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(name, None)
-        raise UncheckableError(f"{path}: cannot be imported: {_error_text(error, path)}") from error
+        raise UncheckableError(f"{path}: cannot be imported: {error_text(error, path)}") from error
     return module
 
 
@@ -124,7 +125,7 @@ class _ReadLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
-def _error_text(error: BaseException, path: str) -> str:
+def error_text(error: BaseException, path: str) -> str:
     """Return the type of an error, the beginning of its message, and its line."""
     try:
         words = str(error)

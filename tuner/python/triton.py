@@ -15,8 +15,8 @@ from tuner.kernel_files.source_folder import read_source
 from tuner.kernel_files.triton_source import (
     TritonFunction,
     imported_modules,
+    reached_parameters,
     triton_function,
-    written_parameters,
 )
 from tuner.kernel_files.triton_stage import OPTIONS
 from tuner.model.errors import InputError, suggestion
@@ -131,7 +131,7 @@ def read_jitted(source: Any, name: object, given: Mapping[str, Any] | Sequence[A
     values = _values(function, given)
     if prune is not None:
         configs = _pruned(configs, prune, values)
-    written = written_parameters(read, entry)
+    written = reached_parameters(read, entry)
     constants = {
         key: value
         for key, value in values.items()

@@ -1,18 +1,21 @@
 """A launch of an autotuned function of Triton as a problem to tune: its name, its answer, its kernel file."""
 
 import hashlib
+import inspect
 import itertools
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tuner.compiler.triton_server import INSIDE
+from tuner.database.answer_lock import LockInForce, as_stored, in_force
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import default_path
@@ -22,17 +25,69 @@ from tuner.devices.choice import identify
 from tuner.devices.cuda.probe import driver_problem, gpus
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.pragmas.expansion import toml_text
-from tuner.model.errors import DeviceUnavailableError, InputError
+from tuner.model.errors import DeviceUnavailableError, InputError, suggestion
 from tuner.model.jobs import DeviceIdentity
+from tuner.model.options import SearchOptions
 from tuner.model.plan import TunableValue, Workload
 from tuner.python.arguments import ArrayArgument, copied_to_host, is_array
 from tuner.python.kernel import Kernel, tunables_of
 from tuner.python.triton import config_values
+from tuner.python.tuning import tune
 
-_LOG = logging.getLogger(__name__)
+VARIABLE = "TUNER_TRITON"
+MODES = ("lookup", "tune", "record")
+FOLDER = "tuner-triton"  # where ``record`` writes, unless the mode names another folder
+
+_LOG = logging.getLogger("tuner.triton")
+_told: set[str] = set()
 _ALIGNED = 16  # bytes
 _MOST = 800  # characters of an expression, which may have 1,000 and 60 levels
 _AXES = 3
+
+
+def tell(text: str) -> None:
+    """Say what the caller should know, once."""
+    if text not in _told:
+        _told.add(text)
+        _LOG.warning("%s", text)
+
+
+def mode_of(given: str | None) -> tuple[str, Path]:
+    """The mode, and the folder of records.
+
+    Args:
+        given: as the caller says it; None for what the environment says.
+
+    Raises:
+        InputError: there is no such mode.
+    """
+    if INSIDE in os.environ:  # a process that compiles imports the caller's file, and must not tune
+        given = MODES[0]
+    given = given or os.environ.get(VARIABLE) or MODES[0]
+    mode, colon, folder = given.partition(":")
+    if mode not in MODES or (colon and (mode != "record" or not folder)):
+        raise InputError(
+            f"mode (or {VARIABLE}): {given!r}: choose from {', '.join(MODES)} or record:FOLDER"
+            f"{suggestion(mode, MODES)}"
+        )
+    return mode, Path(folder or FOLDER).absolute()
+
+
+def check_options(given: Mapping[str, Any], theirs: Iterable[str] = ()) -> None:
+    """Refuse what no search takes.
+
+    Args:
+        given: options of the caller.
+        theirs: names that he may have meant as well.
+
+    Raises:
+        InputError: an option is unknown.
+    """
+    own = {*inspect.signature(tune).parameters, *(one.name for one in fields(SearchOptions))}
+    known = own - {"kernels", "tunables", "restrictions", "on", "kernel_files", "options"}
+    for name in given:
+        if name not in known:
+            raise InputError(f"autotune: unknown option {name!r}{suggestion(name, [*known, *theirs])}")
 
 
 @dataclass(frozen=True)
@@ -58,6 +113,11 @@ class Launch:
         devices = [getattr(value, "device", None) for value in self.arguments.values()]
         numbers = (getattr(one, "index", None) for one in devices)
         return f"cuda:{next((one for one in numbers if type(one) is int), 0)}"
+
+    @property
+    def objectives(self) -> tuple[str, str]:
+        """The objective that is asked for, then any."""
+        return str(self.options.get("objective", "time")), ""
 
     def database(self) -> Path:
         """The database of answers."""
@@ -125,7 +185,9 @@ def _identity(spec: str) -> DeviceIdentity:
 
 
 def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, TunableValue] | None:
-    """The newest fresh answer of a problem on this device: for the objective that is asked for, else for any.
+    """The answer of a problem on this device: that of the lock file in force, else the newest fresh one.
+
+    One for the objective that is asked for goes before any other.
 
     Args:
         problem: its name.
@@ -138,6 +200,10 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
         DeviceUnavailableError: no GPU answers.
     """
     device, path = _identity(launch.device()), launch.database()
+    lock = in_force()
+    locked = None if lock is None else _locked(lock, problem, launch, device)
+    if locked is not None:
+        return locked
     if not path.exists():
         if needed:
             raise InputError(f"there is no database {path}; tune first, or name it by TUNER_DATABASE")
@@ -145,7 +211,7 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
     with Store(path) as store:
         answers = sorted(DatabaseSource(store).of_set([problem]), key=lambda one: -one.run)
     workload = Workload(problem, (), 1)
-    for objective in (str(launch.options.get("objective", "time")), ""):
+    for objective in launch.objectives:
         for answer in answers:
             served = served_answer(_query(workload, objective, device, answer), [answer], fresh=True)
             if served is not None:
@@ -153,6 +219,23 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
     for answer in answers[:1]:
         for why in passed_over(_query(workload, "", device, answer), [answer], None):
             _LOG.warning("%s", why)
+    return None
+
+
+def _locked(
+    lock: LockInForce, problem: str, launch: Launch, device: DeviceIdentity
+) -> dict[str, TunableValue] | None:
+    workload = Workload(problem, (), 1)
+    told = dict[str, None]()
+    for objective in launch.objectives:
+        for one in lock.of_set([problem]):
+            query = _query(workload, objective, device, as_stored(one, device))
+            served, reasons = replace(lock, lock=replace(lock.lock, answers=(one,))).served(query)
+            if served is not None:
+                return dict(served.configurations[problem].items())
+            told |= dict.fromkeys(reasons)
+    for why in told:
+        _LOG.warning("%s", why)
     return None
 
 
@@ -230,7 +313,7 @@ class _Axis:
 
 
 def _in_memory(name: str, value: Any) -> Any:  # noqa: ANN401 - the caller's
-    """An array as it lies in memory: of one axis, where it is not contiguous.
+    """An array as it lies in memory: of one axis, where it has none or is not contiguous.
 
     Raises:
         InputError: it does not begin at a multiple of 16 bytes.
@@ -241,10 +324,33 @@ def _in_memory(name: str, value: Any) -> Any:  # noqa: ANN401 - the caller's
         raise InputError(
             f"{name} does not begin at a multiple of {_ALIGNED} bytes, and is tuned as if it did"
         )
+    if not value.shape:  # a number on the GPU, which Triton takes by its address
+        return value.reshape((1,))
     if not hasattr(value, "is_contiguous") or value.is_contiguous():
         return value
     steps = zip(value.shape, value.stride(), strict=True)
     return value.as_strided((1 + sum((size - 1) * step for size, step in steps),), (1,))
+
+
+def recorded_or_tuned(
+    problem: str,
+    function: Any,  # noqa: ANN401 - Triton has no types
+    launch: Launch,
+    mode: str,
+    folder: Path,
+) -> Mapping[str, TunableValue] | None:
+    """Write a launch that has no answer into a folder, in mode ``record``; else the answer of a search.
+
+    Raises:
+        TunerError: see ``Problem``, and ``tuner.tune``.
+        OSError: it cannot be written.
+    """
+    if mode == "record":
+        as_recorded(problem, function, launch, folder)
+        return None
+    given = {"progress": False, **launch.options}
+    given |= {"device": launch.device(), "database": launch.database()}
+    return tune(Problem(problem, function, launch), **given).best
 
 
 def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> None:  # noqa: ANN401 - same
@@ -395,5 +501,7 @@ def _write_sweep(folder: Path, options: Mapping[str, Any]) -> None:
     group: dict[str, Any] = {"name": "recorded", "kernels": [Path(one).stem for one in files]}
     group |= {f"{key}s": [options[key]] for key in ("device", "objective") if options.get(key)}
     head: dict[str, Any] = {"description": _DESCRIBED, "kernel_files": files}
-    document: dict[str, Any] = {"sweep": head, "group": [group]}
+    own = {one.name for one in fields(SearchOptions)} - {"objective"}
+    of_search = {key: value for key, value in options.items() if key in own and value is not None}
+    document: dict[str, Any] = {"sweep": head, "options": of_search, "group": [group]}
     _replace(folder / _SWEEP, toml_text(document))

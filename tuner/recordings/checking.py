@@ -80,10 +80,6 @@ def place(count: int) -> Kind:
 class Fields:
     """The object of a file; its values are checked as they are read, and messages name the key.
 
-    Args:
-        value: any JSON value.
-        where: what messages call it.
-
     Attributes:
         raw: the object as it is.
 

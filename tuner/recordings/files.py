@@ -34,9 +34,6 @@ _UNREADABLE = (  # what a damaged, encrypted, strangely packed or missing member
 class RecordingFile:
     """An archive of recorded spaces; a space is read when it is asked for.
 
-    Args:
-        path: the file.
-
     Raises:
         InputError: it is no such archive, or holds no space.
     """

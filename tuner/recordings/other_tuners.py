@@ -49,12 +49,7 @@ _OPEN_ENDINGS = ("", "}", "}}")  # what a cache of a tuning that was stopped lac
 
 
 class OneSpace:
-    """A file that holds a single recorded space; used as ``RecordingFile`` is.
-
-    Args:
-        path: the file.
-        space: what it holds.
-    """
+    """A file that holds a single recorded space; used as ``RecordingFile`` is."""
 
     def __init__(self, path: Path, space: RecordedSpace) -> None:
         self.path = path
@@ -261,10 +256,6 @@ def _values(entry: Fields, tunables: Mapping[str, tuple[TunableValue, ...]]) -> 
 
 def entry_measurement(entry: object, at: str) -> Measurement:
     """The measurement of an entry of a cache: it failed where any value is the name of a failure.
-
-    Args:
-        entry: a JSON value.
-        at: what messages call it.
 
     Raises:
         ValueError: its times are none, or it is no object.

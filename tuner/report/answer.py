@@ -311,7 +311,7 @@ def _solo_bests(document: RunDocument) -> Iterator[str]:
         return
     slow = (solo["time_s"] or 0.0) > longest_s(document)
     why = (
-        "they are slower than --max-slowdown allows" if slow else "a tie, of which the answer is the fastest"
+        "they are slower than --max-slowdown allows" if slow else "a tie, of which a rule chooses the answer"
     )
     yield f"solo bests together cost less: the answer {percent_with_interval(lower, half)}; {why}"
 

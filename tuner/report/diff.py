@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from rich.console import Group
 
-from tuner.model.objective import COVERAGE
-from tuner.model.run_document import RunDocument, TrialDocument
+from tuner.measurement.paired import ASSUMED_REPEATABILITY, decided
+from tuner.model.errors import InputError
+from tuner.model.objective import COVERAGE, TIME_EXPONENT, Objective
+from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, percent_with_interval, si, with_uncertainty
 from tuner.report.layout import (
     LEAST_WIDTH,
@@ -169,6 +171,47 @@ def change_of(a: Quantity, b: Quantity) -> tuple[float, float | None] | None:
     if before_sigma is not None and after_sigma is not None and after:
         half = COVERAGE * math.hypot(before_sigma / before, after_sigma / after) * after / before
     return after / before - 1, half or None
+
+
+def verdict_on(one: RunDocument, other: RunDocument, margin: float) -> tuple[str, str]:
+    """The verdict on the answer of the second run by the cost of its objective, and why.
+
+    Both were measured at different times: how well a trial repeats over minutes is in the interval.
+
+    Args:
+        one: document of a run.
+        other: document of another one.
+        margin: that the cost may be higher by, relative.
+
+    Raises:
+        InputError: the runs are of different work, GPUs or objectives, or one has no answer.
+    """
+    name = one["objective"].partition(" ")[0]
+    kinds = (
+        ("objective", *(each["objective"] for each in (one, other))),
+        ("device", *(each["device"]["name"] for each in (one, other))),
+        ("work", *(", ".join(sorted(map(_work, each["workloads"]))) for each in (one, other))),
+    )
+    for word, first, second in kinds:
+        if first != second:
+            raise InputError(f"--fail-above: the {word} is {first} in A and {second} in B; compare like runs")
+    costs = []
+    for letter, each in zip("AB", (one, other), strict=True):
+        best, needs_energy = each["best"], Objective(name).needs_energy
+        if best is None or not best["time_s"] or (needs_energy and not best["energy_j"]):
+            raise InputError(f"--fail-above: run {letter} has no answer with its {name}")
+        joules, exponent = best["energy_j"] if needs_energy else 1.0, TIME_EXPONENT[name]
+        unsure = [exponent * (best.get("time_s_uncertainty") or 0.0) / best["time_s"], ASSUMED_REPEATABILITY]
+        unsure += [(best.get("energy_j_uncertainty") or 0.0) / (joules or 1.0)] if needs_energy else []
+        cost = (joules or 1.0) * best["time_s"] ** exponent
+        costs.append((cost, math.hypot(*unsure) * cost))
+    change, half = change_of(*costs) or (0.0, None)
+    verdict = decided(change, half or 0.0, margin)
+    return verdict, f"{name} of B against A: {percent_with_interval(change, half)} of {100 * margin:g} %"
+
+
+def _work(workload: WorkloadDocument) -> str:
+    return f"{workload['name']} at a batch of {workload['batch']}"
 
 
 def _answers(one: RunDocument, other: RunDocument) -> Iterator[str]:

@@ -114,12 +114,6 @@ def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str 
 
     Where not even the other columns fit, those with a rank are left out, the highest first; then texts stand
     below their rows, the widest first; then the cells of a row follow each other, each with its head.
-
-    Args:
-        table: to paint, without its title and sentences.
-        width: characters of a line.
-        indent: of each line.
-        head: style of the first line.
     """
     cells, notes = table.cells, table.notes
     right = [column.right for column in table.columns]

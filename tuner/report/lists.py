@@ -342,12 +342,7 @@ def _counted(count: int, word: str) -> str:
 
 
 def merge_lines(report: MergeReport, source: str) -> Iterator[str]:
-    """Sentences for people.
-
-    Args:
-        report: of the merge.
-        source: where the runs are from.
-    """
+    """Sentences for people."""
     added = f"{_counted(report.runs_added, 'run')} added, with {_counted(report.trials_added, 'trial')}"
     yield f"{source}: {added}; {_counted(report.runs_known, 'run')} known already"
     if report.runs_unfinished:

@@ -84,10 +84,6 @@ class Picture:
 def check_picture(path: Path, option: str = "--plot") -> None:
     """Find out early whether a picture can be drawn into a file.
 
-    Args:
-        path: of the file.
-        option: that names it.
-
     Raises:
         InputError: its name ends in none of ``FORMATS``, or matplotlib is not installed.
     """

@@ -5,7 +5,6 @@ import pwd
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tuner.model.jobs import OWN, Job, Origin
@@ -107,12 +106,7 @@ class RunProgress:
             self._display.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._display is not None:
             self._display.stop()
 

@@ -14,7 +14,7 @@ from tuner.model.objective import TIMED, timing_of
 from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument, WorkloadDocument, WorkloadSpace
 from tuner.model.trial import Flag, FlagKind
-from tuner.model.units import MODELLED, lasting
+from tuner.model.units import MODELLED, lasting, percent_with_interval
 from tuner.report.answer import comparisons, cost_line, front_table, totals, workloads_of
 from tuner.report.clock_curve import clock_table, setting_lines
 from tuner.report.details import detail_lines, limit_table
@@ -37,7 +37,9 @@ from tuner.report.trials_table import (
     RankedTrial,
     goal,
     header_command,
+    objective_name,
     ranked_trials,
+    same,
     top,
     trials_table,
     use_of,
@@ -183,9 +185,13 @@ def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:
 def ties(document: RunDocument) -> Iterator[str]:
     """That other trials cost the same as the answer, as far as can be told; they are marked in the table."""
     count = sum("tie" in one.marks for one in ranked_trials(document))
+    changes = document.get("trade_off")
     if count:
-        words = "other trials cost" if count > 1 else "other trial costs"
-        yield f"tie: {count:,} {words} the same, as far as can be told"
+        slower = ""
+        if objective_name(document) == "time" and changes and not same(document["best"], document["fastest"]):
+            change = percent_with_interval(changes["slowdown"], changes.get("slowdown_interval"))
+            slower = f"; {change} in time against the fastest"
+        yield f"tie of {count + 1:,}, this one by rule{slower}"
 
 
 def warnings(document: RunDocument, seen: Collection[str] = ()) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tuner.measurement.paired import (
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
-from tuner.model.objective import COVERAGE, TIMED, Objective, choose, tied
+from tuner.model.objective import COVERAGE, TIE, TIMED, Objective, Rank, choose, tied, within
 from tuner.model.plan import shown_values
 from tuner.model.records import RunStatus
 from tuner.model.run_document import Changes, PriorityChanges, RunDocument
@@ -36,7 +36,7 @@ from tuner.model.trial import (
 )
 from tuner.model.units import percent_with_interval, si
 from tuner.power.base import SpentEnergy
-from tuner.search.candidates import PreparedWorkload
+from tuner.search.candidates import PreparedWorkload, rank_in
 from tuner.search.plan import SearchPlan
 from tuner.system.marks import mark
 
@@ -62,6 +62,8 @@ class ContenderRepeats:
         recalled: those of it that a killed run measured.
         measure: measures a trial for the repeat of that number.
         out_of_time: True once the time limit is reached: no repeat is begun or ended then.
+        rank: the order of trials that tie.
+        kept: the stored answer, as for ``by_rule``.
     """
 
     def __init__(
@@ -73,16 +75,19 @@ class ContenderRepeats:
         recalled: Collection[Trial],
         measure: Callable[[Trial, int], Measurement],
         out_of_time: Callable[[], bool],
+        rank: Rank,
+        kept: Trial | None,
     ) -> None:
         self._plan, self._objective = plan, objective
+        self._rank, self._kept = rank, kept
         self._searched, self._recalled = searched, recalled
         self._measure, self._out_of_time = measure, out_of_time
 
     def run(self, default: Trial, solo_bests: Trial | None) -> PairedRepeats | None:
         """Measure the trials again whose cost may be the lowest, and those that the answer is held against.
 
-        These are the default, the fastest, the solo bests and what the plan names, as far as they are valid.
-        Of a front, every point is measured three times: a point need not be the lowest.
+        These are the default, the fastest, the solo bests, the stored answer and what the plan names, as far
+        as they are valid. Of a front, every point is measured three times: a point need not be the lowest.
 
         Args:
             default: the default trial.
@@ -100,11 +105,11 @@ class ContenderRepeats:
         if not valid:
             return None
         fastest = min(valid, key=lambda trial: time.cost(valid[trial]))
-        references = (default, fastest, solo_bests, *self._plan.named)
+        references = (default, fastest, solo_bests, self._kept, *self._plan.named)
         beside = tuple(dict.fromkeys(trial for trial in references if trial in valid))
         if self._objective.is_front:
             return self._repeat((), tuple(dict.fromkeys((*points_to_confirm(valid), *beside))), math.inf)
-        chosen = to_confirm(self._objective, valid)
+        chosen = to_confirm(self._objective, valid, self._plan.request.energy_precision, self._rank)
         if self._plan.steers_clocks and chosen and not self._plan.named:
             return confirm_neighbours(
                 self._repeat,
@@ -282,7 +287,7 @@ def _told_apart(front: Sequence[Trial], comparison: Comparison) -> list[Trial]:
 
 # --- The contenders, and the outcome of a run with its notices.
 
-_CONTENDERS = 3  # confirmed at most, those of lowest cost
+_CONTENDERS = 3  # confirmed at most, those of lowest cost; and as many that the rule would choose if they tie
 _BRIEF_CONTENDERS = 8  # where a repeat takes some hundredths of a second
 _HELD_BACK = 4  # beside them, of those that were spoilt and tie with the lowest as far as is known
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
@@ -389,17 +394,31 @@ class Confirmation(NamedTuple):
     scatter: WindowScatter
 
 
-def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
-    """The lowest contenders, and some that read high because their windows were spoilt.
+def to_confirm(
+    objective: Objective, trials: Mapping[Trial, Measurement], precision: float, rank: Rank
+) -> tuple[Trial, ...]:
+    """The lowest contenders, those that the rule would choose, and some whose windows were spoilt.
+
+    Of many that tie, chance says which read lowest; the first by the rule are the same on GPUs of a kind.
 
     Args:
         objective: whose cost.
         trials: with their measurements.
+        precision: of joules, as it was asked for.
+        rank: the order of trials that tie.
     """
     by_cost = contenders(objective, trials)
+    if not by_cost:
+        return ()
     most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
     held_back = [trial for trial in by_cost[most:] if trials[trial].spoilt - trials[by_cost[0]].spoilt]
-    return (*by_cost[:most], *held_back[:_HELD_BACK])
+    edge = 1.0 + objective.margin(precision) + 2.0 * TIME_REPEATABILITY
+    most_cost = edge * objective.known(trials[by_cost[0]])
+    near = {trial: known for trial, known in trials.items() if objective.known(known) <= most_cost}
+    if objective.needs_energy:
+        near = dict(within([*near.items()], TIE))
+    first = sorted(near, key=rank)[:most]
+    return tuple(dict.fromkeys((*by_cost[:_CONTENDERS], *first, *held_back[:_HELD_BACK])))
 
 
 def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
@@ -441,6 +460,7 @@ def outcome_of(
     *,
     assumed: WindowScatter,
     status: RunStatus,
+    kept: Trial | None,
 ) -> Outcome:
     """Choose the answer among the confirmed trials; among all where the run was stopped before.
 
@@ -452,6 +472,7 @@ def outcome_of(
         objective: with the slowdown limit in force.
         assumed: scatter of joules that the search assumed.
         status: how the run ended.
+        kept: the stored answer, as for ``by_rule``.
     """
     precision = plan.request.energy_precision
     paired, confirmed, scatter = confirmation
@@ -463,19 +484,22 @@ def outcome_of(
     once = [] if paired.repeats else [(trial, of_window(measurement)) for trial, measurement in trials]
     ties = [] if objective.is_front else tied(objective, once, ASSUMED_REPEATABILITY, precision)
 
-    def chosen(objective: Objective) -> int | None:
-        if not paired.repeats:
-            return choose(objective, once, ASSUMED_REPEATABILITY, precision)
-        answer = paired.answer(objective, precision)
-        return None if answer is None else places[answer]
-
+    time = Objective("time")
+    measured = paired.joined() or dict(once)
+    valid = [trial for trial, known in measured.items() if math.isfinite(time.cost(known))]
+    fastest = min(valid, key=lambda trial: time.cost(measured[trial]), default=None)
     front: tuple[int, ...] = ()
     if objective.is_front:
         front = tuple(places[trial] for trial in front_of(paired.joined() or dict(once), paired))
         answer = min(front, key=lambda i: objective.known(at_end[i][1]), default=None)
         alike: tuple[int, ...] = ()
     else:
-        answer = chosen(objective)
+        if paired.repeats:
+            chosen = paired.answer(objective, precision, rank_in(spaces), kept)
+            answer = None if chosen is None else places[chosen]
+        else:
+            rank = None if plan.conditions.device.recorded else rank_in(spaces)
+            answer = choose(objective, once, ASSUMED_REPEATABILITY, precision, rank=rank, kept=kept)
         alike = tuple(places[trial] for trial in paired.tied(objective, precision)) or tuple(ties)
     best = None if answer is None else at_end[answer][1]
     return Outcome(
@@ -483,7 +507,7 @@ def outcome_of(
         trials=at_end,
         answer=answer,
         default=places.get(plan.default_trial(spaces)),
-        fastest=chosen(Objective("time")),
+        fastest=None if fastest is None else places[fastest],
         objective=objective,
         tied=alike,
         front=front,

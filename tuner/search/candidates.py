@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tuner.devices.base import Device
+from tuner.devices.gpu_models import serving
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import (
     CompileError,
@@ -18,8 +19,10 @@ from tuner.model.errors import (
     InputError,
     KernelFileError,
     LaunchMisfitError,
+    UnknownNameError,
 )
 from tuner.model.jobs import DeviceLimits
+from tuner.model.objective import Rank
 from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.space.large_spaces import SampledSpace, rounded
@@ -93,7 +96,7 @@ class TraitReader:
         plan = self.kernel.plan(self.workload, configuration)
         needed = max(stage.min_architecture for stage in plan.stages)
         if not self.limits.reaches(needed):
-            return DeclaredTraits(plan, None, f"needs compute capability {needed // 10}.{needed % 10}", 0.0)
+            return DeclaredTraits(plan, None, f"{_NEEDS}{needed // 10}.{needed % 10}", 0.0)
         judged = candidate(
             *(configuration, bounds(self.limits, plan), self.kernel.roles),
             work=plan.work,
@@ -121,10 +124,6 @@ def _limited_by(limits: DeviceLimits, stages: Iterable[StageLaunch]) -> str:
 
 class CandidateSource:
     """Makes the candidates that a search looks at beyond those that are listed.
-
-    Args:
-        space: a sample of which is listed.
-        declaration: of its workload.
 
     Attributes:
         made: by configuration; None where one is pruned. Listed ones are among them once they were asked for.
@@ -156,12 +155,7 @@ class CandidateSource:
 
 
 class PlansOnDemand(dict[Configuration, Plan]):
-    """Plans of listed configurations; those of others are made, and kept, when they are looked up.
-
-    Args:
-        kernel: evaluates them.
-        workload: of the kernel.
-    """
+    """Plans of listed configurations; those of others are made, and kept, when they are looked up."""
 
     def __init__(self, kernel: KernelFile, workload: Workload) -> None:
         super().__init__()
@@ -182,6 +176,7 @@ DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states
 
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
 SAME_CODE = "the code and launches of another"
+_NEEDS = "needs compute capability "
 _SPILLS = ("spills registers", "uses local memory")
 
 
@@ -255,6 +250,35 @@ class PreparedWorkload:
     def recorded(self) -> bool:
         """True where measurements come from a recording."""
         return not isinstance(self.kernel, KernelFile)
+
+
+def rank_in(spaces: Sequence[PreparedWorkload]) -> Rank:
+    """The order of trials among those that tie: fewest resources first, then the order of the spaces.
+
+    Resources are the threads of a block and its dynamic shared memory, of the stage with the most: what the
+    kernel file says, so that no compiler changes them. Clocks and power limits as found come first.
+    """
+
+    def rank(trial: Trial) -> tuple[object, ...]:
+        pairs = [*zip(spaces, trial.configurations, strict=True)]
+        plans = [plan for item, configuration in pairs if (plan := item.plan(configuration)) is not None]
+        stages = [[stage for stage in plan.stages if stage.library is None] for plan in plans]
+        return (
+            sum(max((stage.threads_per_block for stage in one), default=0) for one in stages),
+            sum(max((stage.shared_bytes for stage in one), default=0) for one in stages),
+            *(_place(item, configuration) for item, configuration in pairs),
+            (trial.clock_mhz or 0, trial.power_limit_w or 0),
+        )
+
+    return rank
+
+
+def _place(item: PreparedWorkload, configuration: Configuration) -> tuple[int, ...]:
+    """The place in the order of a space; that of a default with values that are in no list is the last."""
+    try:
+        return item.space.order(configuration)
+    except UnknownNameError:
+        return (item.space.cartesian_size,)
 
 
 def fit_batches(
@@ -464,6 +488,10 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
     first = f"; first error: {item.compile_errors[0]}" if item.compile_errors else ""
     if any(reason in item.pruned for reason in _SPILLS):
         first += f"; spills = true under [constraints] in {path} lets them be tried"
+    needed = min((r.removeprefix(_NEEDS) for r in item.pruned if r.startswith(_NEEDS)), default="0.0")
+    major, minor = map(int, needed.split("."))
+    if major and (simulated := serving((major, minor))):
+        first += f"; --device {simulated} models a GPU that has it"
     return f"{item.workload}: none of {len(item.space)} configurations is left ({reasons}){first}"
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
@@ -89,9 +89,6 @@ class Compilation:
 
     def begin(self, limits: SearchLimits) -> list[PreparedWorkload]:
         """Compile the defaults, and make sure that every workload has a candidate, while there is time.
-
-        Args:
-            limits: of the search.
 
         Returns:
             The workloads without the candidates that this ruled out, all others as declared: the same
@@ -200,9 +197,13 @@ class Compilation:
         self.ahead(())
         self.expect(())
 
-    def known(self) -> list[PreparedWorkload]:
-        """The workloads as far as they were looked at: compiled candidates, what was ruled out, and why."""
-        return [self._known(index) for index in range(len(self._prepared))]
+    def known(self, measured: Collection[Trial] = ()) -> list[PreparedWorkload]:
+        """The workloads as far as they were looked at: compiled candidates, what was ruled out, and why.
+
+        What was measured all the same, as a default that spills, is not counted as ruled out.
+        """
+        tried = [{trial.configurations[index] for trial in measured} for index in range(len(self._prepared))]
+        return [self._known(index, tried[index]) for index in range(len(self._prepared))]
 
     def close(self) -> None:
         """Begin nothing more; what is being compiled ends with the device."""
@@ -212,7 +213,7 @@ class Compilation:
                 queue.clear()
             self._changed.notify_all()
 
-    def _known(self, index: int) -> PreparedWorkload:
+    def _known(self, index: int, tried: Collection[Configuration] = ()) -> PreparedWorkload:
         item = self._prepared[index]
         verdicts = {
             configuration: verdict
@@ -222,7 +223,7 @@ class Compilation:
         all_candidates = item.known_candidates
         declared = {each.configuration for each in all_candidates}
         dropped = {c: v for c, v in verdicts.items() if v.dropped and c in declared}
-        reasons = Counter(verdict.dropped for verdict in dropped.values())
+        reasons = Counter(verdict.dropped for c, verdict in dropped.items() if c not in tried)
         candidates = (
             each if each.configuration not in verdicts else verdicts[each.configuration].candidate
             for each in all_candidates

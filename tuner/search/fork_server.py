@@ -62,12 +62,7 @@ def main(orders: int, lifeline: int) -> NoReturn:
 
 
 class _ForkServer:
-    """Forks processes, and reports their ends.
-
-    Args:
-        orders: where orders come from.
-        shipped: the shipped kernels.
-    """
+    """Forks processes, and reports their ends."""
 
     def __init__(self, orders: socket.socket, shipped: ReadFolder) -> None:
         self._orders = orders

@@ -28,13 +28,7 @@ _LONGEST_DETAIL = 500  # characters of why a trial failed
 
 
 def told_trial(event: "TrialEvent", run: int | None, unit: str) -> dict[str, Any]:
-    """The data of a trial, or of a contender's repeat, that has just ended.
-
-    Args:
-        event: of the search.
-        run: its run.
-        unit: of its cost.
-    """
+    """The data of a trial, or of a contender's repeat, that has just ended."""
     return {
         "run": run,
         "number": event.number,
@@ -54,12 +48,6 @@ def stored_trial(stored: StoredTrial, run: int, objective: str, names: Sequence[
     """The data of a stored trial; of a contender, its joined repeats too.
 
     The lowest cost and the joules of the run so far are not stored, and None here.
-
-    Args:
-        stored: the trial.
-        run: its run.
-        objective: of the run, with its slowdown limit.
-        names: of its workloads.
     """
     name = objective.split(" ", 1)[0]
     told = [(stored.searched, 0)]

@@ -38,10 +38,6 @@ class SearchLimits:
     def check(self, trials: int, *, out_of_time: bool) -> None:
         """End the search where a limit is reached.
 
-        Args:
-            trials: measured so far.
-            out_of_time: whether the time limit is reached.
-
         Raises:
             LimitReachedError: one is.
         """

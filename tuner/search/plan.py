@@ -168,11 +168,6 @@ def read_ahead(request: SearchRequest, catalog: Catalog, device_spec: str | None
 def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetup) -> SearchPlan:
     """Resolve a request on an open device: workloads, clocks, power limits, and the conditions of its answer.
 
-    Args:
-        request: what is asked for.
-        catalog: where its kernels are.
-        setup: opened for the request.
-
     Raises:
         InputError: kernels, sizes or options that cannot be.
         ClockError: clocks or power limits were asked for that cannot be set.

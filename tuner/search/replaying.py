@@ -56,12 +56,7 @@ _RECORDED = ProblemSpec("recorded")
 
 
 class ReplayMeasurer:
-    """Implements ``Measurer`` by a recording: no window is repeated, and nothing warms up.
-
-    Args:
-        device: whose recording.
-        gates: what is passed before and after each trial.
-    """
+    """Implements ``Measurer`` by a recording: no window is repeated, and nothing warms up."""
 
     def __init__(self, device: ReplayDevice, gates: Sequence[TrialGate] = ()) -> None:
         self._replay = device

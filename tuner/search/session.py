@@ -40,7 +40,7 @@ from tuner.search.answer import (
     outcome_of,
     told_of_other,
 )
-from tuner.search.candidates import PreparedWorkload, as_declared
+from tuner.search.candidates import PreparedWorkload, as_declared, rank_in
 from tuner.search.compilation import Compilation
 from tuner.search.document import document
 from tuner.search.option_checks import LimitReachedError, SearchLimits
@@ -53,6 +53,7 @@ from tuner.search.together import (
     compare_places,
     find_solo_bests,
     note_solo_bests,
+    stored_trial,
 )
 from tuner.search.verification import NOTHING_TO_VERIFY, verdict, verifiable_answer
 from tuner.space.search_view import Criterion, Policy, Search
@@ -153,6 +154,7 @@ class Session:
         self._leader: tuple[Trial, Measurement] | None = None  # the trial of lowest cost in this phase
         self._lowest_cost = self._best_cost = math.inf  # of trials; of what was told, repeats included
         self._reference_s: float | None = None  # makespan that --max-slowdown compares with
+        self._kept: Trial | None = None  # the stored answer, which stays the answer while it ties
         self._confirmation = Confirmation(PairedRepeats(), {}, self._assumed)
         if verify and self._verified is None:
             self._tell(NOTHING_TO_VERIFY)
@@ -189,6 +191,7 @@ class Session:
             try:
                 self._recall(resumed)
                 solo = find_solo_bests(self._plan, self._spaces, self._store)
+                self._kept = stored_trial(self._plan, self._spaces, self._store)
                 limit = self._search(solo)
                 self._compilation.end_ahead()
                 if confirm:
@@ -239,6 +242,8 @@ class Session:
                 self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
             self._measure(self._default)
             with self._compilation.within(self._limits):
+                if self._kept is not None and not plan.covers_space:
+                    self._measure(self._kept)  # a policy need not come by it
                 if solo.trial is not None:
                     valid = self._measure(solo.trial, whole=True).ok  # the answer is held against it
                     if valid and solo.placed:
@@ -553,6 +558,8 @@ class Session:
                 recalled=self._recalled,
                 measure=self._repeat,
                 out_of_time=lambda: self.out_of_time,
+                rank=rank_in(self._spaces),
+                kept=self._kept,
             )
             repeated = again.run(self._default, solo.rival(self._trials, objective))
             if repeated is None:
@@ -562,7 +569,8 @@ class Session:
                 paired, limit = PairedRepeats(), self._limits.time_is_over()
         if paired.repeats:
             single = Objective("energy") if objective.is_front else objective
-            answer = paired.answer(single, self._plan.request.energy_precision)
+            rank = rank_in(self._spaces)
+            answer = paired.answer(single, self._plan.request.energy_precision, rank, self._kept)
         else:
             outcome = self._outcome(RunStatus.LIMITED)
             answer = None if outcome.answer is None else outcome.trials[outcome.answer][0]
@@ -679,13 +687,14 @@ class Session:
             self._final_objective,
             assumed=self._assumed,
             status=status,
+            kept=self._kept,
         )
         outcome.measurements, outcome.joules = tuple(self._measurements), self._joules
         outcome.windows_s = self._measurer.windows_s - self._windows_before_s
         return outcome
 
     def _document(self, outcome: Outcome, *, with_trials: bool) -> RunDocument:
-        record = document(self._plan, outcome, self._compilation.known(), with_trials=with_trials)
+        record = document(self._plan, outcome, self._compilation.known(self._trials), with_trials=with_trials)
         precision = self._plan.request.energy_precision
         record["verification"] = (
             None if self._verified is None else verdict(self._verified, outcome, precision)

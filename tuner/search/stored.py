@@ -1,16 +1,20 @@
 """Stored runs as documents and as rows, and the kernels that they were made from."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import cast
 
+from tuner.database.answer_lock import LockedAnswer, LockedWorkload, Quantity, driver_range
+from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.runs import Store
 from tuner.kernel_files.build_record import kernels_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
-from tuner.model.objective import timing_of
+from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import COVERAGE, timing_of
 from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
+from tuner.model.version import VERSION
 from tuner.search.document import series_record, trial_document
 from tuner.system.ownership import is_alive
 
@@ -66,12 +70,7 @@ def _in_order(document: RunDocument, trial: TrialDocument) -> TrialDocument:
 
 
 def run_document(run: StoredRun, failed: int) -> RunDocument:
-    """The document of a run with its number and its start, and without its trials.
-
-    Args:
-        run: as stored.
-        failed: how many of its trials are not ok.
-    """
+    """The document of a run with its number and its start, and without its trials."""
     document = run.answer or _without_answer(run, failed)
     return {
         **document,
@@ -140,6 +139,65 @@ def run_row(run: StoredRun) -> RunRow:
         "merged_from": origin_record(run),
         "best": None if run.answer is None else run.answer["best"],
     }
+
+
+def lockable(
+    store: Store, catalog: Catalog, device: DeviceIdentity
+) -> tuple[list[LockedAnswer], list[tuple[LockedAnswer, str]]]:
+    """The stored answers that a lock file may hold for a device, and others of it with why they may not.
+
+    Of several to one question the newest of a finished run. A kernel that the catalogue has not, as one of a
+    Python program, is taken to be what it was when it was tuned: its content key says later whether it is.
+
+    Args:
+        store: the database.
+        catalog: with the present kernels.
+        device: whose answers are taken.
+    """
+    found, stale = list[LockedAnswer](), list[tuple[LockedAnswer, str]]()
+    answers = [answer for run in store.all_answered() if (answer := stored_answer(run)) is not None]
+    for answer in sorted(answers, key=lambda one: (not one.finished, -one.run)):
+        if not answer.on(device):
+            continue
+        locked = _locked(answer)
+        if any(locked.excludes(other) for other in found):
+            continue
+        before = answer.conditions["sources"]
+        sources = {
+            name: catalog.kernel(name).fingerprint if name in catalog.kernels else before.get(name, "")
+            for name in answer.kernels
+        }
+        here = replace(device, uuid=answer.uuid)  # any GPU of the kind
+        if reasons := answer.reasons(here, sources, {}):
+            stale.append((locked, f"{answer.told}: {'; '.join(reasons)}"))
+            continue
+        found.append(locked)
+    return found, [pair for pair in stale if not any(pair[0].excludes(one) for one in found)]
+
+
+def _locked(answer: StoredAnswer) -> LockedAnswer:
+    best = answer.answer["best"]
+    time_s, joules = best.get("time_s") or 0.0, best.get("energy_j")
+    sources = answer.conditions["sources"]
+    half_j = COVERAGE * (best.get("energy_j_uncertainty") or 0.0)
+    return LockedAnswer(
+        workload=tuple(
+            LockedWorkload(
+                name, batch, sources[WorkloadName.parse(name).kernel], {**answer.configurations[name]}
+            )
+            for name, batch in answer.batches.items()
+        ),
+        gpu=answer.conditions["device"]["name"],
+        driver=driver_range(answer.conditions["device"]["driver"]),
+        objective=answer.objective,
+        time=Quantity.of(time_s, COVERAGE * (best.get("time_s_uncertainty") or 0.0)),
+        measured=answer.at[:10],
+        tuner=VERSION,
+        energy=None if joules is None else Quantity.of(joules, half_j),
+        clock_mhz=answer.clock_mhz,
+        power_limit_w=answer.power_limit_w,
+        modelled=answer.conditions["device"]["modelled"],
+    )
 
 
 def with_stored_kernels(catalog: Catalog, specs: Iterable[str], store: Store | None) -> Catalog:

@@ -15,7 +15,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import SizeValues
 from tuner.measurement.paired import CoRunComparison, PairedRepeats, Ratio, compared
 from tuner.model.errors import DeviceError, InputError
-from tuner.model.objective import Objective
+from tuner.model.objective import PARETO, Objective
 from tuner.model.plan import PLACE, Configuration, Plan, TunableValue, Workload, with_place
 from tuner.model.records import Conditions, RunStatus, StoredRun
 from tuner.model.run_document import (
@@ -165,30 +165,37 @@ class SoloBests:
 def solo_best(
     store: Store, workload: Workload, conditions: Conditions, *, least_trials: int = 1
 ) -> StoredAnswer | None:
-    """The stored answer of a workload alone under the conditions of a run with others; None without one.
+    """The stored answer of a workload alone under the conditions of a run with others: see ``own_answer``."""
+    return own_answer(store, (workload,), conditions, least_trials=least_trials)
+
+
+def own_answer(
+    store: Store, workloads: Sequence[Workload], conditions: Conditions, *, least_trials: int = 1
+) -> StoredAnswer | None:
+    """The stored answer of workloads that run together under the conditions of a run; None without one.
 
     Objective, batch, choice of clocks and power limits, GPU, driver and sources are those of that run. Of
     several answers the one is taken that ``tuner best`` serves.
 
     Args:
         store: the database.
-        workload: with its batch in the run.
+        workloads: with their batches in the run.
         conditions: of the run.
         least_trials: that a search must have measured which a budget or a time limit has ended.
     """
-    query = AnswerQuery((workload,), {}, conditions.sources, conditions.objective, conditions.device)
-    runs = store.answered([str(workload)], conditions.objective, conditions.device.uuid)
-    served = served_answer(query, _answers(runs, workload, conditions, least_trials), fresh=True)
+    query = AnswerQuery(tuple(workloads), {}, conditions.sources, conditions.objective, conditions.device)
+    runs = store.answered([*query.batches], conditions.objective, conditions.device.uuid)
+    served = served_answer(query, _answers(runs, query.batches, conditions, least_trials), fresh=True)
     return None if served is None else served.answer
 
 
 def _answers(
-    runs: Iterable[StoredRun], workload: Workload, conditions: Conditions, least_trials: int
+    runs: Iterable[StoredRun], batches: Mapping[str, int], conditions: Conditions, least_trials: int
 ) -> Iterator[StoredAnswer]:
     for run in runs:
         limited = run.status is RunStatus.LIMITED and run.trials >= least_trials
         answer = stored_answer(run) if limited or run.status is RunStatus.FINISHED else None
-        if answer is None or answer.batches[str(workload)] != workload.batch:
+        if answer is None or answer.batches != batches:
             continue
         limits = run.conditions.get("settings", {}).get("power_limits_w")
         if answer.conditions["clocks"] == conditions.clocks and limits == conditions.settings.get(
@@ -197,14 +204,26 @@ def _answers(
             yield answer
 
 
-def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: Store) -> SoloBests:
-    """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
+def stored_trial(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: Store) -> Trial | None:
+    """The stored answer to what a search looks for, which stays the answer while it ties with the lowest.
 
-    Args:
-        plan: of the search.
-        spaces: of its workloads.
-        store: the database.
+    None where there is none, or it is not in the spaces of the search; none either for a front, a recording,
+    and a strategy, which names its trials itself.
     """
+    if plan.strategy is not None or plan.conditions.device.recorded or plan.request.objective == PARETO:
+        return None
+    answer = own_answer(store, [item.workload for item in spaces], plan.conditions)
+    if answer is None:
+        return None
+    stored = [(item, Configuration(answer.configurations[str(item.workload)])) for item in spaces]
+    plans = [found for item, configuration in stored if (found := item.plan(configuration)) is not None]
+    if len(plans) < len(spaces):
+        return None
+    return Trial(tuple(found.configuration for found in plans), answer.clock_mhz, answer.power_limit_w)
+
+
+def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: Store) -> SoloBests:
+    """The trial of the stored solo bests; together they run at the highest clock and power limit of them."""
     conditions = plan.conditions
     if len(spaces) == 1 or conditions.device.recorded:
         return SoloBests()
@@ -336,12 +355,7 @@ def _changed(paired: PairedRepeats, trial: Trial, reference: Trial) -> Changes |
 
 
 def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
-    """Put into an outcome which trial has the solo bests, or why none has.
-
-    Args:
-        outcome: of the run.
-        solo: what was to be measured.
-    """
+    """Put into an outcome which trial has the solo bests, or why none has."""
     places = {trial: index for index, (trial, _) in enumerate(outcome.trials)}
     outcome.solo_best_runs, outcome.no_solo_bests = solo.runs, solo.missing
     outcome.limited_solo_bests = solo.limited
@@ -562,13 +576,6 @@ def balance(
     """Measure each workload alone, and look for batches and repeats that bring the times together.
 
     Each has the configuration of its stored answer alone, or else its default. What is proposed was measured.
-
-    Args:
-        setup: open, for times.
-        request: its workloads and objective.
-        catalog: where its kernels are.
-        store: the database; None without one.
-        progress: takes a sentence before each measurement.
 
     Raises:
         InputError: a lone workload, a recording, or kernels and sizes that cannot be.

@@ -1,21 +1,28 @@
 """From a request to its outcome: what ``tuner run``, ``tuner.tune`` and the daemon's jobs have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
+from tuner.database.answer_lock import LockedAnswer
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted
+from tuner.model.objective import COVERAGE
+from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus, WorkloadName
+from tuner.model.trial import Trial
+from tuner.model.units import with_uncertainty
 from tuner.search.answer import Outcome
 from tuner.search.plan import SearchPlan, plan_search, read_ahead
 from tuner.search.request import SearchRequest
 from tuner.search.session import SearchListener, Session
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import solo_best
+from tuner.search.verification import POLICY, VerifiableAnswer, verdict
 from tuner.system.ownership import BoardTurns
 
 
@@ -33,15 +40,6 @@ def tune(
 
     With ``solo_bests`` each workload is tuned alone before, as a run of its own, where no such answer is
     stored.
-
-    Args:
-        setup: opened for the request.
-        request: what is asked for.
-        catalog: where its kernels are.
-        store: see ``Session``, as for the listener.
-        listener: is notified of every step.
-        resume: see ``Session.run``.
-        insisted: see ``Session.run``.
 
     Raises:
         InputError: kernels, sizes or options that cannot be, or the run to resume has finished.
@@ -84,6 +82,55 @@ def tune_alone(
             raise RunInterrupted(
                 f"interrupted while {spec} was tuned alone; the same command goes on from here"
             )
+
+
+def check_locked(
+    locked: LockedAnswer,
+    specs: Sequence[str],
+    catalog: Catalog,
+    device: str | None,
+    listener: "RunListener",
+) -> tuple[bool, str]:
+    """Measure a locked answer turn by turn with the default; nothing is stored.
+
+    Args:
+        locked: the answer.
+        specs: its workloads with their batches, in its order.
+        catalog: where their kernels are.
+        device: see ``open_device``.
+        listener: hears how it comes on.
+
+    Returns:
+        Whether it holds: it runs, its results are right, and it costs no more than the default, as far as can
+        be told; and that in words.
+    """
+    name = locked.objective.partition(" ")[0]
+    request = SearchRequest(
+        specs,
+        objective=name,
+        timing=locked.timing,
+        clocks="off" if locked.clock_mhz is None else str(locked.clock_mhz),
+        power_limits="off" if locked.power_limit_w is None else str(locked.power_limit_w),
+    )
+    configurations = tuple(Configuration(one.configuration) for one in locked.workload)
+    trial = Trial(configurations, locked.clock_mhz, locked.power_limit_w)
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        store = stack.enter_context(Store(Path(folder) / "check.db"))
+        setup = stack.enter_context(open_setup(device, request, listener.warming))
+        plan = plan_search(request, catalog, setup)
+        answer = VerifiableAnswer(0, plan.conditions.device.uuid, trial)
+        plan = plan.following(POLICY, answer.settings, answer.trials, (trial,))
+        outcome = Session(plan, setup, store, listener).run()
+    judged = verdict(answer, outcome, request.energy_precision)
+    now = dict(outcome.trials).get(trial)
+    if now is None or not judged["held"]:
+        return False, judged["told"].partition(") ")[2]
+    was, unit = (locked.time, "s") if locked.energy is None else (locked.energy, "J")
+    value, half = (now.makespan_s, now.makespan_uncertainty_s)
+    if now.energy is not None and unit == "J":
+        value, half = now.energy.joules, now.energy.uncertainty_j
+    return True, f"{with_uncertainty(value, COVERAGE * half, unit)}, was {was.text(unit)}"
 
 
 class SetupOpener(Protocol):

@@ -421,10 +421,6 @@ def verifiable_answer(store: Store, conditions: Conditions) -> VerifiableAnswer 
     It is of a finished run of the same workloads, batches, objective, clocks and power limits, on a GPU of
     the same model, driver and CUDA, with the present sources. That of a search goes before one that was
     verified itself, as it knows more rivals; then the newest.
-
-    Args:
-        store: the database.
-        conditions: of the run.
     """
     verifiable_runs = [
         (run.conditions["policy"] == POLICY, -run.id, run, document, best)

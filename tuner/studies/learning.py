@@ -239,17 +239,7 @@ def model_of(
     objective: str,
     method: str,
 ) -> SelectionModel:
-    """The model as it is stored: versions and tree, with what they were learned from.
-
-    Args:
-        kernel: the kernel.
-        device: where it was measured.
-        data: all trials.
-        learned: of all trials, by ``predictors``.
-        left_out: by ``accuracies``.
-        objective: name.
-        method: ``forest`` or ``g-adapt``.
-    """
+    """The model as it is stored: versions and tree, with what they were learned from."""
     portfolio = learned["versions"]
     assert isinstance(portfolio, Portfolio)  # noqa: S101 - as predictors makes it
     ranked = method if method in learned else "g-adapt"
@@ -296,17 +286,6 @@ def trained_model(store: Store, kernel: str, objective: str | None) -> Selection
     if not chosen:
         raise InputError(f"{kernel} was trained for {', '.join(objectives)}, not for {objective}")
     return max(chosen, key=lambda model: model.date)
-
-
-def training_runs(store: Store, model: SelectionModel) -> list[int]:
-    """The runs of the inputs that a model was trained on, one for each, in their order."""
-    newest: dict[str, int] = {}
-    for run in store.answered_alone(model.kernel):  # the newest first
-        ((name, _),) = run.conditions["workloads"]
-        of_model = run.conditions["sources"].get(model.kernel) == model.source
-        if of_model and run.conditions["device"]["uuid"] == model.device.uuid:
-            newest.setdefault(name, run.id)
-    return sorted(newest.values())
 
 
 @dataclass(frozen=True)

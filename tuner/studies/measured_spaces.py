@@ -33,13 +33,7 @@ class ScoredTrial(TrialRecord):
 
 @dataclass(frozen=True)
 class Truth:
-    """The known trials of a group of workloads.
-
-    Attributes:
-        group: the workloads.
-        space: every configuration with what it gave.
-        origin: where that came from, for people.
-    """
+    """The known trials of a group of workloads."""
 
     group: Group
     space: RecordedSpace
@@ -96,13 +90,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Field:
-    """A space on which policies were evaluated.
-
-    Attributes:
-        truth: the space.
-        best: its trial of lowest cost, and what it gave.
-        lowest: that cost.
-    """
+    """A space on which policies were evaluated."""
 
     truth: Truth
     best: tuple[Trial, Measurement]

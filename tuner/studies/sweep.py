@@ -261,14 +261,7 @@ def request_of(job: SweepJob) -> SearchRequest:
 
 
 def attempt_at(job: SweepJob, device: str, database: Path, kernel_files: Sequence[Path] = ()) -> AttemptSpec:
-    """The attempt at a job on a device, for its process.
-
-    Args:
-        job: of a sweep.
-        device: that it runs on.
-        database: where its trials go.
-        kernel_files: beside the catalogue.
-    """
+    """The attempt at a job on a device, for its process."""
     options = dict(job.options)
     own = {name: options.pop(name) for name in OWN_FIELDS if name in options}
     job_spec = JobSpec(job.workloads, job.objective, **own, device=device, options=options)
@@ -276,13 +269,7 @@ def attempt_at(job: SweepJob, device: str, database: Path, kernel_files: Sequenc
 
 
 def result_of(job: SweepJob, ended: AttemptResult, store: Store) -> JobResult:
-    """The result of a job whose process has ended, with the answer that its run has stored.
-
-    Args:
-        job: of a sweep.
-        ended: how; its run is of this store.
-        store: that has the run.
-    """
+    """The result of a job whose process has ended, with the answer that its run has stored."""
     if not ended.whole:
         return JobResult(job, "failed", ended.message)
     run = None if ended.run is None else store.run(ended.run)
@@ -293,12 +280,7 @@ def result_of(job: SweepJob, ended: AttemptResult, store: Store) -> JobResult:
 
 @dataclass(frozen=True)
 class JobConditions:
-    """Conditions that the answers of jobs are bound to where a machine's devices run them.
-
-    Attributes:
-        conditions: of each job whose device can be opened.
-        refused: jobs that cannot be, each with the reason.
-    """
+    """Conditions that the answers of jobs are bound to where a machine's devices run them."""
 
     conditions: Sequence[tuple[SweepJob, Conditions]]
     refused: Sequence[tuple[SweepJob, str]]
@@ -309,10 +291,6 @@ def conditions_of(jobs: Iterable[SweepJob], catalog: Catalog) -> JobConditions:
 
     The device of jobs with the same options is opened once, and closed again. One that cannot be opened, or
     whose clocks cannot be set, has none: its jobs say so when they run.
-
-    Args:
-        jobs: of a sweep.
-        catalog: where their kernels are.
     """
     conditions: list[tuple[SweepJob, Conditions]] = []
     refused: list[tuple[SweepJob, str]] = []
@@ -427,12 +405,6 @@ class SweepObserver(Protocol):
 def run_sweep(jobs: Sequence[SweepJob], backend: Backend, observer: SweepObserver, path: str) -> SweepReport:
     """Run all jobs that have no fresh answer; a job that fails does not stop the others.
 
-    Args:
-        jobs: of the sweep.
-        backend: where they run.
-        observer: hears how it comes on.
-        path: of the file, for the report.
-
     Returns:
         The report, also where the user interrupted the sweep, or nothing can run any more.
 
@@ -468,12 +440,7 @@ _LOOKED_AT = 64  # jobs of each choice of devices, for one that may run
 
 @dataclass(frozen=True)
 class PlacedJob:
-    """A job with the device that it runs on.
-
-    Attributes:
-        job: of the sweep.
-        device: its own, or a GPU that was free.
-    """
+    """A job with the device that it runs on."""
 
     job: SweepJob
     device: str

@@ -37,10 +37,6 @@ class DaemonQueues:
     A job of the daemon that asks for the same is taken for that of the sweep: one that waits or runs is
     followed, one that has finished counts while its answer is fresh.
 
-    Args:
-        client: of the daemon.
-        look_s: between two looks at the jobs.
-
     Raises:
         DaemonUnavailableError: none answers.
     """

@@ -194,13 +194,7 @@ _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks 
 
 
 def lanes_for(jobs: Sequence[SweepJob], database: Path | None, kernel_files: Sequence[Path]) -> "LocalLanes":
-    """A lane for each GPU of this machine that jobs may run on; one where they run on none.
-
-    Args:
-        jobs: of the sweep.
-        database: see ``LocalLanes``, as for the others.
-        kernel_files: beside the catalogue.
-    """
+    """A lane for each GPU of this machine that jobs may run on; one where they run on none."""
     devices = LocalDevices()
     count = len(devices.gpus_for(jobs))
     lanes = LocalLanes(max(1, count), database, kernel_files, devices)

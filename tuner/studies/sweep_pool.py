@@ -74,11 +74,7 @@ class LaneFacts:
 
 
 class LaneQuestions:
-    """Answers what a sweep asks of a pool worker; the server of a child process.
-
-    Args:
-        kernel_files: beside the catalogue.
-    """
+    """Answers what a sweep asks of a pool worker; the server of a child process."""
 
     def __init__(self, kernel_files: Sequence[Path]) -> None:
         self._missing = [path for path in kernel_files if not path.is_file()]
@@ -89,10 +85,6 @@ class LaneQuestions:
 
     def facts(self, kernels: Collection[str], devices: Collection[str]) -> LaneFacts:
         """Return the facts about this worker.
-
-        Args:
-            kernels: whose sources are told.
-            devices: that are opened, to tell who they are.
 
         Raises:
             TunerError: a device cannot be opened.
@@ -122,14 +114,7 @@ _POLL_S = 0.5
 
 
 class SweepWorkers:
-    """The workers that may run jobs of a sweep: same package, same sources, a device that opens.
-
-    Args:
-        pool: its workers.
-        kernel_files: of the sweep, beside the catalogue.
-        sources: fingerprints of its kernels here, by their names.
-        devices: what workers are asked to open for its jobs.
-    """
+    """The workers that may run jobs of a sweep: same package, same sources, a device that opens."""
 
     def __init__(
         self,
@@ -328,11 +313,6 @@ def conditions_on(
     workers: SweepWorkers, jobs: Sequence[SweepJob], on: str
 ) -> list[tuple[SweepJob, Conditions]]:
     """The conditions of jobs, as one worker of each kind that may run them tells.
-
-    Args:
-        workers: met.
-        jobs: of the sweep.
-        on: what messages call the pool.
 
     Raises:
         RefusedJobsError: jobs that no worker has a device for, or workloads or options that cannot be there.

@@ -211,13 +211,6 @@ class Training:
 class Trainer:
     """Trains one model.
 
-    Args:
-        request: what is to be trained.
-        setup: open device.
-        catalog: where the kernel is.
-        store: the database.
-        listener: hears how it comes on.
-
     Raises:
         InputError: the request cannot be.
     """
@@ -534,12 +527,6 @@ def _number(text: str) -> int:
 
 def draw(sizes: Sequence[DrawnSize], count: int, seed: int, allowed: Callable[[Sizes], bool]) -> list[Sizes]:
     """Different inputs, spread evenly: a scrambled Halton sequence.
-
-    Args:
-        sizes: where their values come from.
-        count: how many.
-        seed: of the scrambling.
-        allowed: whether an input may be taken.
 
     Returns:
         As many as there are; fewer where few are different and allowed.

@@ -24,12 +24,7 @@ _FOR_ERRORS = 3  # of them: what is no error leaves so many
 
 
 class LogRateLimiter:
-    """Says whether something may be told again, so that nobody fills the log.
-
-    Args:
-        every_s: at most once in so many seconds.
-        now: monotonic clock in seconds.
-    """
+    """Says whether something may be told again, so that nobody fills the log."""
 
     def __init__(self, every_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
@@ -52,9 +47,6 @@ class LineRateLimiter(logging.Filter):
     """At most ten lines a second, whoever brings them about; the first of a later second says how many more.
 
     Three of them are for errors.
-
-    Args:
-        now: monotonic clock in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -184,10 +176,6 @@ class JournalHandler(logging.Handler):
 
     It never waits for the journal: what a full one does not take is lost, and the next line says so. A line
     for which there is no journal goes to standard error.
-
-    Args:
-        path: the journal's socket.
-        stream: standard error.
     """
 
     def __init__(self, path: Path, stream: TextIO) -> None:

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,9 +57,6 @@ class MarkPipe:
     It is opened for writing too, so that a program may open and close it as often as it likes. Whoever passes
     ``fileno()`` on to the command keeps the pipe open in there as well, so that a command that outlives its
     tracer does not wait for a reader.
-
-    Args:
-        now: clock of the marks, in seconds.
 
     Raises:
         OSError: no pipe can be made in the directory for temporary files.
@@ -112,9 +108,7 @@ class MarkPipe:
     def __enter__(self) -> "Self":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take(self) -> bytes:

@@ -65,11 +65,6 @@ def _close_to_strangers(file: int, folder: Path) -> None:
 def try_lock(file: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
     """Lock a file unless another process has.
 
-    Args:
-        file: its descriptor.
-        path: its name, for messages.
-        how: ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
-
     Returns:
         False where another process has it.
 
@@ -471,11 +466,6 @@ _RESULT_MODE = 0o644
 
 def open_result(path: Path, how: str, buffering: int = -1) -> IO[Any]:
     """Open a file that is a result: read by whom the user's umask lets, and changed by nobody else.
-
-    Args:
-        path: of it.
-        how: as ``open`` has it.
-        buffering: likewise.
 
     Raises:
         OSError: it cannot be opened.

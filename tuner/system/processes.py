@@ -23,7 +23,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection
-from types import TracebackType
 from typing import Any, NoReturn, cast
 
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, TunerError
@@ -159,9 +158,7 @@ class Child:
     def __enter__(self) -> "Child":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -21,11 +21,7 @@ _raised: list[int] = []  # numbers of all that were raised in this process
 
 
 class SignalInterrupt(KeyboardInterrupt):
-    """A signal asks the command to end; whoever handles Ctrl-C handles it.
-
-    Args:
-        number: of the signal.
-    """
+    """A signal asks the command to end; whoever handles Ctrl-C handles it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -42,9 +38,6 @@ def raised_as_interrupts(numbers: Iterable[signal.Signals]) -> Iterator[None]:
     Python cannot raise out of a destructor, nor out of the callback of a weak reference: it prints the
     exception and goes on. A signal that is lost so is sent again. Libraries that make an error of their own
     of it ask ``raise_again``. To be used in the main thread.
-
-    Args:
-        numbers: of the signals.
     """
     handlers_before = {number: signal.getsignal(number) for number in numbers}
     handlers = {number: before for number, before in handlers_before.items() if before is not signal.SIG_IGN}

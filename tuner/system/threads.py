@@ -16,10 +16,6 @@ class StartedThreads(ThreadPoolExecutor):
     A pool of the standard library makes threads when calls come. Where none can be made, the call fails
     and is done all the same, whenever there is a thread again.
 
-    Args:
-        count: of threads.
-        name: what their names begin with.
-
     Raises:
         ResourceError: they cannot be made just now.
     """

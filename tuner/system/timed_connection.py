@@ -13,9 +13,6 @@ class TimedConnection(H11Protocol):
     """A connection that is closed when a request is not there in time, from its first byte to its last.
 
     uvicorn itself waits for ever for the rest of a request, and for the first byte of the first one.
-
-    Args:
-        request_timeout_s: for a request to arrive whole.
     """
 
     def __init__(

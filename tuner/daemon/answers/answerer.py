@@ -302,11 +302,6 @@ def may_verify(question: Question, spec: JobSpec, snapshot: AnswerSnapshot) -> b
     """True where another GPU of the kind has an answer that a verification here would make fresh.
 
     Where one was refuted here already, under the present conditions, only a search helps.
-
-    Args:
-        question: normalised.
-        spec: of its search.
-        snapshot: with the answers.
     """
     query = query_of(question, snapshot)
     answers = [answer for answer in snapshot.of_set(tuple(query.batches)) if query.concerns(answer)]

@@ -12,6 +12,7 @@ from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, NotNowError, Qu
 from tuner.daemon.jobs.specs import answer_key, choices_of, sets_on, topic, with_defaults
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
+from tuner.database.answer_lock import in_force
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.best_known import best_known, worked_out
 from tuner.database.ranking import (
@@ -259,10 +260,6 @@ MOST_COUNT = 1e9
 def normalised(question: Question, snapshot: AnswerSnapshot) -> Question:
     """The question with its device named and its workloads written in one way.
 
-    Args:
-        question: of a client.
-        snapshot: with the kernels and devices that it may name.
-
     Raises:
         InputError: it cannot be answered; the message says what would be right.
     """
@@ -414,13 +411,7 @@ class PreparedReply:
     topic: str
 
     def notices(self, question: Question, snapshot: AnswerSnapshot, *, backed_off: bool) -> tuple[str, ...]:
-        """Return sentences on missing predictions and on the search for an answer that no job refines yet.
-
-        Args:
-            question: with its uses.
-            snapshot: with the settings.
-            backed_off: the search was tried lately.
-        """
+        """Return sentences on missing predictions and on the search for an answer that no job refines yet."""
         sentences = [f"{name}: prediction pending" for name in self.unpredicted]
         switch = "retune_stale" if self.reply.origin == "stored" else "refine"
         if not getattr(snapshot.settings.online, switch):
@@ -444,7 +435,7 @@ def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
     question = normalised(question, snapshot)
     query = query_of(question, snapshot)
     query = replace(query, any_timing=not question.timing)
-    best = best_known(query, snapshot)
+    best = best_known(query, snapshot, in_force())
     search = tuning_spec(question, snapshot)
     for name, part in best.parts.items():
         if part is None:

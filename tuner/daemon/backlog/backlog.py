@@ -69,10 +69,6 @@ class UseCounter:
 
     Time is the daemon's own running time: a wall clock that jumps changes no count, and a day on which the
     machine was off fades nothing.
-
-    Args:
-        known: counts as they were flushed last.
-        monotonic: seconds.
     """
 
     def __init__(
@@ -153,11 +149,7 @@ class UseCounter:
 
 
 class BackOff:
-    """Jobs by a key, and until when each is left alone.
-
-    Args:
-        monotonic: seconds.
-    """
+    """Jobs by a key, and until when each is left alone."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -277,11 +269,7 @@ def worth_of(priority: float) -> float:
 
 
 class CandidateJobs:
-    """The jobs that would make the answers of a snapshot better or surer.
-
-    Args:
-        snapshot: what replies are made of.
-    """
+    """The jobs that would make the answers of a snapshot better or surer."""
 
     def __init__(self, snapshot: AnswerSnapshot) -> None:
         self.snapshot = snapshot
@@ -434,11 +422,6 @@ class Backlog:
     """Jobs that the daemon would start by itself, and the uses of answers that decide on them.
 
     Every method belongs to the event loop.
-
-    Args:
-        answerer: the answers.
-        monotonic: seconds, for counts that fade and for back-off.
-        now: the present, for samples.
 
     Attributes:
         uses: of answers, by ``question_key``.

@@ -128,17 +128,7 @@ class Debouncer:
 
 
 class Maintenance:
-    """Background tasks of the daemon, run some time after their cause.
-
-    Args:
-        state: settings and kernels.
-        storage: the database.
-        board: of jobs.
-        budgets: what was spent.
-        answerer: the answers.
-        backlog: what should be tuned next.
-        wall: local time.
-    """
+    """Background tasks of the daemon, run some time after their cause."""
 
     def __init__(
         self,

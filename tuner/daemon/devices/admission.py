@@ -33,13 +33,7 @@ _TICK = timedelta(seconds=1)  # of cron expressions
 
 
 def exhausted(budget: BudgetTable, spent: Cost, of_host: Cost) -> str:
-    """Return the reason that nothing more may be spent on a GPU today; empty if something may.
-
-    Args:
-        budget: of daemon.toml.
-        spent: on the GPU.
-        of_host: on all GPUs of the host.
-    """
+    """Return the reason that nothing more may be spent on a GPU today; empty if something may."""
     for limit, value, unit, whose in (
         (budget.seconds_per_day, spent.seconds, "s", ""),
         (budget.joules_per_day, spent.joules, "J", ""),

@@ -32,19 +32,7 @@ _LONGEST_DOUBLING = 16  # beyond any wait
 
 
 class AttemptResults:
-    """Prepares the attempts of all device queues and records what they report.
-
-    Args:
-        state: settings, kernels, devices.
-        storage: the database.
-        board: the jobs.
-        events: of attempts, on their way to subscribers.
-        budgets: what was spent.
-        backlog: what should be tuned next.
-        metrics: count.
-        maintenance: does what follows later.
-        wall: local time.
-    """
+    """Prepares the attempts of all device queues and records what they report."""
 
     def __init__(
         self,

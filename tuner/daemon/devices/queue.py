@@ -32,14 +32,6 @@ StartAttempt = Callable[[AttemptSpec, OnEvent], Awaitable[AttemptProcess]]
 class DeviceQueue:
     """Runs the jobs of one device.
 
-    Args:
-        device: as named, e.g. ``cuda:0``.
-        board: the jobs.
-        admission: decides whether one may run now.
-        results: prepares attempts and records their results.
-        start_attempt: starts the process of an attempt.
-        crashes: of jobs, see ``FailureHistory``.
-
     Attributes:
         running: the job whose process lives; also after it was cancelled, until the process has ended.
         block_reason: why the next job does not start; empty where nothing blocks it, or there is none.

@@ -60,12 +60,7 @@ _MOST_USERS = 1024  # remembered; those who have not asked for a second have not
 
 
 class UserRateLimiter:
-    """Requests per second of each user: a bucket of one second's requests that fills steadily.
-
-    Args:
-        per_s: requests per second of one user.
-        now: monotonic clock in seconds.
-    """
+    """Requests per second of each user: a bucket of one second's requests that fills steadily."""
 
     def __init__(self, per_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s

@@ -151,11 +151,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class UserSlots:
-    """A number of slots, of which no user holds all.
-
-    Args:
-        count: of slots.
-    """
+    """A number of slots, of which no user holds all."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -186,9 +182,6 @@ class UnknownConnections:
     """Connections that have not shown who they are: a few, of which a new one ends the oldest.
 
     Who has the token shows it with the first request, while others may come in any number.
-
-    Args:
-        count: of connections.
     """
 
     def __init__(self, count: int) -> None:

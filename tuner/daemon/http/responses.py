@@ -217,10 +217,6 @@ class BestEndpoint:
 
     The layers of the framework take longer than the answer. Called as an application, it answers this
     request itself and hands all others on.
-
-    Args:
-        service: what answers.
-        others: the application for all other requests.
     """
 
     def __init__(self, service: "Service", others: ASGIApp) -> None:

@@ -58,12 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LatencyObserver:
-    """Measures how long an application takes to answer.
-
-    Args:
-        app: the application.
-        observe: called for every answer.
-    """
+    """Measures how long an application takes to answer."""
 
     def __init__(self, app: ASGIApp, observe: Observe) -> None:
         self._app = app
@@ -251,12 +246,7 @@ class Server(uvicorn.Server):
     async def serve(  # type: ignore[override]  # which sockets there are is for the daemon to say
         self, sockets: Sequence[socket.socket], tcp: Loopback | None = None
     ) -> None:
-        """Serve until ``stop`` is called; the sockets are closed then.
-
-        Args:
-            sockets: listening Unix sockets.
-            tcp: sockets of the loopback, with the token that they ask for.
-        """
+        """Serve until ``stop`` is called; the sockets are closed then."""
         self._listeners = listeners = [*sockets, *(tcp.sockets if tcp else ())]
         self._server_limits.groups = {
             listener.getsockname(): group_of(listener)

@@ -91,12 +91,7 @@ Command = Callable[[Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is done.
-
-    Attributes:
-        words: what, for people.
-        action: does it.
-    """
+    """One thing that is done."""
 
     words: str
     action: Callable[[], None]
@@ -250,11 +245,6 @@ def install(site: Site, runner: Command = execute) -> list[Step]:
 
 def uninstall(site: Site, runner: Command = execute, *, with_results: bool = False) -> list[Step]:
     """The steps that stop the service and remove what was installed, and nothing else.
-
-    Args:
-        site: where it was installed.
-        runner: runs commands.
-        with_results: remove results and caches too.
 
     Raises:
         InstallError: the record of the installation cannot be read.

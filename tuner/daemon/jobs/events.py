@@ -184,10 +184,6 @@ async def known_job(
 ) -> Job:
     """A job that the database has.
 
-    Args:
-        number: of the job.
-        read: does so in a thread of the database.
-
     Raises:
         NoSuchJobError: there is none, or it is not understood.
         StoreError: the database cannot be used just now.
@@ -206,12 +202,7 @@ def _is_end(event: Event) -> bool:
 
 
 class EventPump:
-    """Stores and publishes the events of attempts in their order.
-
-    Args:
-        storage: keeps some of them.
-        subscriptions: get all of them.
-    """
+    """Stores and publishes the events of attempts in their order."""
 
     def __init__(self, storage: Storage, subscriptions: Subscriptions) -> None:
         self._storage = storage

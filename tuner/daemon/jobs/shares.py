@@ -300,9 +300,6 @@ class Budgets:
 
     Costs that could not be stored yet count all the same, and are stored with the next. No day is forgotten:
     a wall clock that was wrong for a while comes back to the right one.
-
-    Args:
-        storage: the database.
     """
 
     def __init__(self, storage: "Storage") -> None:

@@ -25,11 +25,6 @@ Devices = Mapping[str, DeviceIdentity] | Sequence[str]
 def checked(spec: JobSpec, catalog: Catalog, devices: Devices) -> JobSpec:
     """The spec with its workloads filled in, and its choice of devices in the one way of writing it.
 
-    Args:
-        spec: as a client or daemon.toml has it.
-        catalog: of the kernels that may be named.
-        devices: that the daemon tunes on.
-
     Raises:
         InputError: the spec names something unknown, or is wrong; the message says what would be right.
         DeviceUnavailableError: the daemon has no device now.
@@ -183,12 +178,6 @@ def choices_of(identity: DeviceIdentity, settings: Settings) -> list[str]:
 
 def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Devices) -> list[JobSpec]:
     """The job specs of a set, one for each device or choice of devices that it names.
-
-    Args:
-        group: of daemon.toml.
-        settings: for what the set leaves open.
-        catalog: of the kernels.
-        devices: that the daemon tunes on.
 
     Raises:
         InputError: it names what is not there.

@@ -126,11 +126,6 @@ def backups(path: Path, identity: str | None) -> list[Source]:
 def back_up(pair: Pair, path: Path, day: date) -> bool:
     """Write a backup of an open database unless the day has one, and keep the last three.
 
-    Args:
-        pair: the database.
-        path: of it.
-        day: names the backup.
-
     Returns:
         False where the mirror is missing or behind: nothing was written.
 

@@ -38,9 +38,6 @@ _LOOK_AGAIN_S = 0.01
 def check_copies(path: Path) -> Examination:
     """Examine the database and its mirror without changing anything; other processes may go on.
 
-    Args:
-        path: of the database.
-
     Raises:
         StoreError: nothing of this program is there, or it is of a newer version, or cannot be opened.
     """
@@ -143,11 +140,7 @@ def check_database(path: Path) -> int:
 
 
 def check_mirror(path: Path) -> str:
-    """Read all pages of the mirror of a whole database and say what is wrong with it; empty if nothing is.
-
-    Args:
-        path: of the database.
-    """
+    """Read all pages of the mirror of a whole database and say what is wrong with it; empty if nothing is."""
     mirror = mirror_of(path)
     if not mirror.exists():
         return f"{mirror} is not there"

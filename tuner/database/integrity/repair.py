@@ -338,9 +338,6 @@ _TURNS = 3  # as found; after a file turned out worse than it seemed; the same o
 def repair(path: Path) -> Examination:
     """Make, migrate and repair a database and its mirror until both are whole and the same.
 
-    Args:
-        path: of the database.
-
     Raises:
         StoreBusyError: a process holds one of them for too long.
         StoreDamagedError: nothing of this program is in them; they are left as they are.

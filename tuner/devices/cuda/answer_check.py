@@ -105,16 +105,7 @@ def sizes_of(plan: Plan) -> dict[str, int | str]:
 
 
 class CheckedRuns:
-    """Runs plans once, each in its own arrays.
-
-    Args:
-        cp: CuPy, with the device current.
-        pool: the buffers of plans.
-        code: the functions of plans.
-        runner: runs them.
-        kernels: look at guards.
-        inputs: of the plans in the pool.
-    """
+    """Runs plans once, each in its own arrays."""
 
     def __init__(  # noqa: PLR0917 - the parts of one device
         self,
@@ -193,12 +184,7 @@ _Sizes = Mapping[str, Any]
 
 
 class Laws:
-    """Judges complete outputs by the laws of their problems.
-
-    Args:
-        cp: CuPy, with the device current.
-        kernels: of answer checks.
-    """
+    """Judges complete outputs by the laws of their problems."""
 
     def __init__(self, cp: ModuleType, kernels: AnswerKernels) -> None:
         self._cp = cp
@@ -333,13 +319,7 @@ class RightAnswer:
 
 
 class RightAnswers:
-    """The right answers that outputs are compared with, one of each workload.
-
-    Args:
-        cp: CuPy, with the device current.
-        laws: judge whether outputs are finite.
-        runs: make the answers of plans.
-    """
+    """The right answers that outputs are compared with, one of each workload."""
 
     def __init__(self, cp: ModuleType, laws: Laws, runs: CheckedRuns) -> None:
         self._cp = cp
@@ -455,12 +435,7 @@ class RightAnswers:
 
 
 class AnswerCheck:
-    """Runs plans once and checks their outputs.
-
-    Args:
-        cp: CuPy, with the device current.
-        runs: of plans.
-    """
+    """Runs plans once and checks their outputs."""
 
     def __init__(self, cp: ModuleType, runs: CheckedRuns) -> None:
         self._runs = runs

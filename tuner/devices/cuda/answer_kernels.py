@@ -69,12 +69,7 @@ class Rows:
 
 
 class AnswerKernels:
-    """Calls of the kernels in CuPy's current stream; what they find is collected in slots, read together.
-
-    Args:
-        cp: CuPy, with the device current.
-        compiler: compiles for the device.
-    """
+    """Calls of the kernels in CuPy's current stream; what they find is collected in slots, read together."""
 
     def __init__(self, cp: ModuleType, compiler: StageCompiler) -> None:
         self._cp = cp

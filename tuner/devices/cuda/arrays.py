@@ -206,13 +206,7 @@ _KEPT_PART = 8  # a copy of values takes no more than this part of the free memo
 
 
 class Inputs:
-    """Fills the buffers that plans read, and knows whether they were left alone.
-
-    Args:
-        cp: CuPy, with the device current.
-        pool: the buffers.
-        kernels: fill them.
-    """
+    """Fills the buffers that plans read, and knows whether they were left alone."""
 
     def __init__(self, cp: ModuleType, pool: BufferPool, kernels: AnswerKernels) -> None:
         self._cp = cp

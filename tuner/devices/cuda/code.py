@@ -67,9 +67,6 @@ class Cublas:
 
     Every stream has a workspace of its own, so that calls in several streams share none. Threads take turns.
 
-    Args:
-        cp: CuPy, with the device current.
-
     Raises:
         ImportError: CuPy finds no cuBLAS.
     """
@@ -320,11 +317,6 @@ class StageLoader:
 
     def loaded(self, stage: Stage, compiled: CompiledStage, buffers: Sequence[Buffer]) -> LoadedFunction:
         """The function of a stage, loaded.
-
-        Args:
-            stage: what is launched.
-            compiled: its code.
-            buffers: of its plan.
 
         Raises:
             LaunchRefusedError: it asks for more than the device has, or a variable is smaller than its array.

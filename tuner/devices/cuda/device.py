@@ -61,14 +61,7 @@ _LONGEST_S = 1.0  # of one launch: a GPU with a display kills kernels that run f
 
 
 class PulsePlayer:
-    """Plays pulses of full load; see ``tuner.power.base.LoadSource``.
-
-    Args:
-        cp: CuPy, with the device current.
-        code: loads the kernel.
-        now: monotonic clock, in seconds.
-        sleep: waits so many seconds.
-    """
+    """Plays pulses of full load; see ``tuner.power.base.LoadSource``."""
 
     def __init__(
         self,

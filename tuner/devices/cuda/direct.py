@@ -26,10 +26,6 @@ from tuner.model.trial import Status
 class DirectGpu:
     """GPU ``index`` as the caller's CuPy has it; its context, streams and memory pool are left alone.
 
-    Args:
-        cp: CuPy.
-        index: as CUDA counts.
-
     Raises:
         DeviceUnavailableError: the driver does not tell who the GPU is.
         CompilerUnavailableError: no NVRTC compiles for it.
@@ -174,9 +170,6 @@ class SteppedRun:
 
 def synchronize(index: int) -> str:
     """Wait until a GPU has done what CuPy, or torch, has queued on all streams of this process.
-
-    Args:
-        index: CUDA's number of the GPU.
 
     Returns:
         Why it was not waited for; empty where it was.

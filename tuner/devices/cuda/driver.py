@@ -150,10 +150,6 @@ class DriverCalls:
 
         Every replay of the graph records it anew, and unlike one that only orders streams it can be timed.
 
-        Args:
-            event: the CUevent.
-            stream: the CUstream, in a capture.
-
         Raises:
             DriverCallError: the stream is in no capture.
         """
@@ -203,9 +199,6 @@ class DriverCalls:
 
     def ready_graph(self, graph: int) -> int:
         """Make a graph ready to launch, each of its kernels at the priority that it was captured with.
-
-        Args:
-            graph: the CUgraph.
 
         Returns:
             The CUgraphExec; to be destroyed.
@@ -262,9 +255,6 @@ class DriverCalls:
 
     def green_context(self, groups: Sequence[SmResource]) -> int:
         """Make a green context, whose streams run on some groups of multiprocessors only.
-
-        Args:
-            groups: of one split.
 
         Returns:
             The CUgreenCtx; to be destroyed.

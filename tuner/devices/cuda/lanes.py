@@ -217,11 +217,7 @@ def new_stream(cp: ModuleType, priority: int) -> Stream:
 
 
 class _Handle:
-    """A stream of somebody else's, as CUDA's stream protocol has it.
-
-    Args:
-        handle: the CUstream.
-    """
+    """A stream of somebody else's, as CUDA's stream protocol has it."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

@@ -443,10 +443,6 @@ class HostLapack:
     def action(self, call: LibraryCall, addresses: Mapping[str, int]) -> Callable[[Stream | None], None]:
         """Return the function that runs a call in a stream, None for CuPy's current one, and waits for it.
 
-        Args:
-            call: a host stage.
-            addresses: of the operands, by name.
-
         Raises:
             LaunchRefusedError: so many threads are not to be had.
         """
@@ -692,10 +688,6 @@ class RunGraphs:
 
     Graphs hold addresses and no arrays. Of one graph one launch runs at a time, in whatever streams. All of
     this belongs to one thread at a time.
-
-    Args:
-        cp: CuPy.
-        run: on buffers that are addresses.
     """
 
     def __init__(self, cp: ModuleType, run: Run) -> None:
@@ -780,10 +772,6 @@ class HomeContext:
     Attributes:
         current: handle of the current context, 0 in a thread without one; one call of the driver.
         handle: of this context.
-
-    Args:
-        cp: CuPy, with the GPU current.
-        device: the GPU's number.
     """
 
     def __init__(self, cp: ModuleType, device: int) -> None:

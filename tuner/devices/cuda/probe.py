@@ -145,9 +145,6 @@ def open_cupy(index: int) -> ModuleType:
 def import_cupy(caller: str) -> ModuleType:
     """CuPy, where there is a driver for it; nothing of a GPU is opened.
 
-    Args:
-        caller: what messages begin with.
-
     Raises:
         DeviceUnavailableError: no driver, no permission, or no CuPy.
     """

@@ -90,12 +90,7 @@ class ReplayCycle:
 
 
 class ReplayBuilder:
-    """Makes replays.
-
-    Args:
-        cp: CuPy.
-        lanes: the streams.
-    """
+    """Makes replays."""
 
     def __init__(self, cp: ModuleType, lanes: Lanes) -> None:
         self._cp = cp

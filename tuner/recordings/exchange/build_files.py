@@ -1,14 +1,14 @@
-"""Texts for builds: options of nvcc, C headers, Kernel Launcher's wisdom, lists of values."""
+"""Texts for builds and frameworks: options of nvcc, headers, wisdom, fused-MoE files, lists of values."""
 
 import ast
 import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.model.errors import InputError
-from tuner.model.plan import Configuration, TunableValue
+from tuner.model.plan import Configuration, TunableValue, without_place
 from tuner.model.version import VERSION
 from tuner.recordings.exchange.exported_run import Build, ExportedRun, milliseconds
 from tuner.system.untrusted.build_texts import define_line, macro_value, plain_label
@@ -357,3 +357,171 @@ def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
         }
         lines.append(json.dumps(row))
     return lines
+
+
+# --- What frameworks read: fused-MoE files of vLLM and SGLang by numbers of tokens, and ``triton.Config``.
+
+_MOE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+_OF_TRITON = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # that have names in ``triton.Config``
+_USUAL = {("num_ctas", 1), ("maxnreg", 0), ("enable_fp_fusion", True), ("SPLIT_K", 1)}  # as if not stated
+_LAUNCHED = ("num_ctas", "maxnreg", "enable_fp_fusion")  # what Triton is told beside those of _MOE
+_PASSED = {"vllm": (*_MOE, *_LAUNCHED), "sglang": (*_MOE, *_LAUNCHED, "USE_TMA")}
+_UNSTATED = ("float16", "bfloat16")  # types that file names leave out
+_COUNT = re.compile(r"[1-9][0-9]{0,17}")
+
+
+class MoeFile(NamedTuple):
+    """A fused-MoE file.
+
+    Attributes:
+        name: that the framework looks for; empty where it is not known.
+        note: the name, or why it is not known, in words.
+        rows: by number of tokens the values, and whose they are.
+    """
+
+    name: str
+    note: str
+    rows: dict[int, tuple[dict[str, TunableValue], str]]
+
+    def text(self) -> str:
+        """The JSON."""
+        values = {str(tokens): self.rows[tokens][0] for tokens in sorted(self.rows)}
+        return json.dumps(values, indent=4, allow_nan=False) + "\n"
+
+
+def moe_files(runs: Sequence[ExportedRun], framework: str) -> list[MoeFile]:
+    """The fused-MoE files of runs: one for each GPU, and for each choice of sizes but the number of tokens.
+
+    Args:
+        runs: sizes that are called E, N, dtype, block_n and block_k make the names of the files. The number
+            of tokens is the size M; without one, the only size in which the workloads differ.
+        framework: ``vllm`` or ``sglang``.
+
+    Raises:
+        InputError: a run has no answer, no number of tokens or not the values of the framework's kernel, or
+            two runs have different answers for one number.
+    """
+    answers = [
+        (name, dict(sizes), run.device, _moe_row(name, build, values, framework))
+        for run in runs
+        for name, sizes, build, values in zip(
+            run.workloads, run.sizes, run.builds(), run.answer().configurations, strict=True
+        )
+    ]
+    named = {size for _, sizes, _, _ in answers for size in sizes}
+    differ = [size for size in named if len({sizes.get(size) for _, sizes, _, _ in answers}) > 1]
+    files: dict[object, MoeFile] = {}
+    for name, sizes, device, row in answers:
+        counting = "M" if "M" in sizes or len(differ) != 1 else differ[0]
+        tokens = sizes.pop(counting, "")
+        if not _COUNT.fullmatch(tokens):
+            raise InputError(
+                f"{name}: its number of tokens is not known; the size M is, or the one that differs"
+            )
+        try:
+            file = _moe_name(sizes, device, framework)
+            note = f"{framework} looks for {file}"
+        except InputError as error:
+            file, note = "", f"the name of the file is not known: {error}"
+        key = file or (device, *sorted(sizes.items()))
+        rows = files.setdefault(key, MoeFile(file, note, {})).rows
+        first, whose = rows.setdefault(int(tokens), (row, f"{name} on {device}"))
+        if first != row:
+            raise InputError(f"{tokens} tokens have two answers, {whose}: {first}, {name} on {device}: {row}")
+    return list(files.values())
+
+
+def _moe_row(
+    name: str, build: Build, configuration: Configuration, framework: str
+) -> dict[str, TunableValue]:
+    """The values that a framework passes to its kernel, every one of which the kernel must know."""
+    known = _PASSED[framework]
+    stated = {key: value for key, value in (build.config or {}).items() if key in known}
+    values = {**without_place(configuration), **stated}
+    values = {key: value for key, value in values.items() if (key, value) not in _USUAL}
+    if missing := [key for key in _MOE if key not in values]:
+        raise InputError(
+            f"{name}: {framework} needs {', '.join(missing)}, which the kernel has neither as tunables nor as"
+            f" options; it has {', '.join(values) or 'none'}"
+        )
+    for key, value in values.items():
+        if key not in known:
+            raise InputError(f"{name}: the kernel of {framework} takes no {key}")
+        if not isinstance(value, int):
+            raise InputError(f"{name}: {key} is {value!r}; {framework} takes whole numbers")
+    return {key: values[key] for key in known if key in values}
+
+
+def _moe_name(sizes: Mapping[str, str], device: str, framework: str) -> str:
+    """The name of a fused-MoE file.
+
+    Raises:
+        InputError: sizes and device do not say it.
+    """
+    missing = [key for key in ("E", "N") if not _COUNT.fullmatch(sizes.get(key, ""))]
+    if missing:
+        raise InputError(f"no size is called {' or '.join(missing)}")
+    word = re.sub(r"[\s/]+", "_", device) if framework == "vllm" else device.replace(" ", "_")
+    if not re.fullmatch(r"[\w.()+-]+", word, re.ASCII) or "(modelled)" in word:
+        raise InputError(f"{device!r} is no GPU that {framework} runs on")
+    if framework == "vllm" and "H200" in word.split("_"):
+        word = "NVIDIA_H200"  # of the whole family
+    dtype, block = sizes.get("dtype", ""), [sizes.get("block_n", ""), sizes.get("block_k", "")]
+    dtype = "" if dtype in _UNSTATED else dtype
+    if not re.fullmatch(r"\w*", dtype, re.ASCII):
+        raise InputError(f"dtype {dtype!r} is no name of a type")
+    parts = [
+        f"E={sizes['E']},N={sizes['N']},device_name={word}",
+        *([f"dtype={dtype}"] if dtype else []),
+    ]
+    if all(map(_COUNT.fullmatch, block)):
+        parts.append(f"block_shape=[{(',' if framework == 'vllm' else ', ').join(block)}]")
+    return f"{','.join(parts)}.json"
+
+
+def triton_configs(runs: Sequence[ExportedRun]) -> str:
+    """A Python module whose ``configs`` are the answers, each once, for ``triton.autotune``.
+
+    Raises:
+        InputError: a run has no answer, or they are not of one function of Triton.
+    """
+    of: dict[str, list[str]] = {}
+    entries: dict[tuple[str, ...], None] = {}
+    for run in runs:
+        for name, build in zip(run.workloads, run.builds(), strict=True):
+            if build.config is None:
+                raise InputError(
+                    f"{name}: is not known to launch one function of Triton; where it does, --kernel names"
+                    " its file, which has to be as it was tuned"
+                )
+            entries[build.entries] = None
+            of.setdefault(_config(name, build.config), []).append(f"{name} on {run.device} for {run.goal}")
+    if len(entries) > 1:
+        launched = ", ".join(map(" + ".join, entries))
+        raise InputError(f"a list of triton.Config is of one function; these runs launch {launched}")
+    lines = [
+        line
+        for config, whose in of.items()
+        for line in (*(f"# {comment_text(w)}" for w in whose), f"{config},")
+    ]
+    types = "import triton.language as tl\n" if any("tl." in config for config in of) else ""
+    listed = "".join(f"    {line}\n" for line in lines)
+    return f"# Written by tuner {VERSION}.\nimport triton\n{types}\nconfigs = [\n{listed}]\n"
+
+
+def _config(name: str, values: Mapping[str, TunableValue]) -> str:
+    """A configuration as Python; a text such as ``tl.float16`` is the type of this name.
+
+    Raises:
+        InputError: a name is none of a parameter.
+    """
+    told = {key: value for key, value in values.items() if (key, value) != ("enable_fp_fusion", True)}
+    if odd := [key for key in told if not key.isidentifier()]:
+        raise InputError(f"{name}: {odd[0]!r} is no name of a parameter of Python")
+    text = {
+        key: value if isinstance(value, str) and re.fullmatch(r"tl\.\w+", value, re.ASCII) else ascii(value)
+        for key, value in told.items()
+    }
+    constants = ", ".join(f'"{key}": {value}' for key, value in text.items() if key not in _OF_TRITON)
+    options = "".join(f", {key}={value}" for key, value in text.items() if key in _OF_TRITON)
+    return f"triton.Config({{{constants}}}{options})"

@@ -37,6 +37,7 @@ class Build:
             takes the macros; else None.
         entries: functions that are launched, with template arguments; none where that is not known.
         parameters: tunables that launches are told, as block sizes.
+        config: what a ``triton.Config`` holds; None where that is not known, or no function is of Triton.
     """
 
     macros: Mapping[str, TunableValue]
@@ -44,6 +45,7 @@ class Build:
     source: str | None = None
     entries: tuple[str, ...] = ()
     parameters: Mapping[str, TunableValue] = field(default_factory=dict)
+    config: Mapping[str, TunableValue] | None = None
 
     def words(self) -> list[str]:
         """Options of nvcc, each a word that is safe unquoted.
@@ -94,6 +96,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
         return Build({n: v for n, v in configuration.items() if n not in launch}, parameters=launch)
     fields = Fields(record, "expanded")
     macros = fields.fields("macros", "expanded macros")
+    config = fields.fields("config", "expanded config") if "config" in fields else None
     lists = {
         key: fields.value(key, checking.TEXTS) if key in fields else ()
         for key in ("options", "entries", "parameters")
@@ -104,6 +107,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
         source=None if fields.get("source") is None else fields.value("source", checking.NAME),
         entries=tuple(lists["entries"]),
         parameters={name: configuration[name] for name in lists["parameters"]},
+        config=None if config is None else {name: config.value(name, checking.VALUE) for name in config},
     )
 
 
@@ -161,6 +165,7 @@ class ExportedRun:
         problem_size: sizes that are numbers, of all workloads.
         expanded: per workload the record of the build of its answer, where it is known (``build_of``).
         timing: of its times.
+        sizes: of each workload, with those that its name leaves out where its kernel is here.
     """
 
     device: str
@@ -171,6 +176,7 @@ class ExportedRun:
     problem_size: tuple[int, ...] = ()
     expanded: tuple[Expanded | None, ...] = ()
     timing: str = BACK_TO_BACK
+    sizes: tuple[Mapping[str, str], ...] = ()
 
     @property
     def goal(self) -> str:
@@ -227,6 +233,7 @@ class ExportedRun:
             trials=(),
             best=replace(best, configurations=(best.configurations[index],)),
             expanded=self.expanded[index : index + 1],
+            sizes=self.sizes[index : index + 1],
         )
 
     def answer(self) -> ExportedTrial:
@@ -275,6 +282,7 @@ def run_of_document(document: object, where: str) -> ExportedRun:
             problem_size=_sizes(workloads),
             expanded=tuple(workload.get("expanded") for workload in listed),
             timing=timing_of(fields.value("objective", checking.NAME)),
+            sizes=tuple(dict(WorkloadName.parse(name).sizes) for name in workloads),
         )
     except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error
@@ -299,7 +307,7 @@ def held_against_kernels(
     sources = document.get("sources")
     sources = sources if isinstance(sources, Mapping) else {}
     trials = [*run.trials, *([] if run.best is None else [run.best])]
-    unknown, builds = [], list(run.expanded)
+    unknown, builds, sizes = [], list(run.expanded), list(run.sizes)
     for i, (name, listed) in enumerate(zip(run.workloads, document["workloads"], strict=True)):
         kernel = kernels.get(run.kernels[i])
         if kernel is None or sources.get(kernel.name) != kernel.fingerprint:
@@ -307,6 +315,7 @@ def held_against_kernels(
             continue
         try:
             workload = kernel.workload(dict(WorkloadName.parse(name).sizes), listed.get("batch"))
+            sizes[i] = {size: str(value) for size, value in workload.sizes}
             configurations = {
                 values: stored_configuration(kernel, workload, values)
                 for values in dict.fromkeys(trial.configurations[i] for trial in trials)
@@ -317,7 +326,7 @@ def held_against_kernels(
             raise InputError(
                 f"{name}: a configuration of its run is none of the kernel, so nothing is exported: {error}"
             ) from error
-    return replace(run, expanded=tuple(builds)), unknown
+    return replace(run, expanded=tuple(builds), sizes=tuple(sizes)), unknown
 
 
 def _trial(record: Fields, workloads: Sequence[str]) -> ExportedTrial:
@@ -353,6 +362,7 @@ def run_of_space(space: "RecordedSpace") -> ExportedRun:
         trials=trials,
         best=trials[min(measured)[1]] if measured else None,
         problem_size=tuple(value for value in sizes if isinstance(value, int)),
+        sizes=tuple({k: str(value) for k, value in one.sizes.items()} for one in space.workloads),
     )
 
 

@@ -240,6 +240,13 @@ def read_foreign(path: Path) -> ForeignFile:
         raise InputError(f"{path}: {_KNOWN} is expected: {error}") from error
     if isinstance(document, dict) and "cache" in document:
         return ForeignFile("cache of Kernel Tuner", document, read_cache(path), _is_cut_off(text))
+    if isinstance(document, dict) and any(
+        "BLOCK_SIZE_M" in one for one in document.values() if isinstance(one, dict)
+    ):
+        raise InputError(
+            f"{path}: is a fused-MoE file of vLLM or SGLang, which has no times to import; a kernel file"
+            " takes one of its configurations as [default]"
+        )
     raise InputError(f"{path}: neither {_KNOWN.replace('a T1', 'T1')}; what it holds is not known")
 
 

@@ -154,15 +154,7 @@ def _order(value: Any) -> tuple[int, Any]:  # noqa: ANN401 - of a tunable
 def panel(
     title: str, *content: "str | Markup | None", sub: str = "", wide: bool = False, id_: str = ""
 ) -> Markup:
-    """A panel.
-
-    Args:
-        title: its heading.
-        content: what is in it.
-        sub: a sentence below the heading.
-        wide: as wide as the page.
-        id_: by which links and tests find it.
-    """
+    """A panel."""
     return element(
         "section",
         element("h3", title, dir="auto"),
@@ -379,7 +371,7 @@ def _convergence_words(document: RunDocument) -> Iterator[str]:
         yield "Diamond: the answer."
     repeated, tied = contenders_of(document, trials), _places(document.get("tied"), trials)
     if len(tied) > 1:
-        yield f"Filled: the {len(tied):,} that tie; the answer is the fastest of them."
+        yield f"Filled: the {len(tied):,} that tie; a rule chooses the answer."
     if set(repeated) - set(tied if len(tied) > 1 else ()):
         yield "Rings: contenders, measured again in turn."
     if any(trial["status"] != "ok" for trial in trials):

@@ -46,14 +46,7 @@ _PACKAGE = "gpu-tuner"
 
 
 def page(title: str, content: Markup, data: Record, made_at: datetime) -> str:
-    """The text of a page, with a foot that says who made it, when, and what draws its charts.
-
-    Args:
-        title: of its window.
-        content: what is seen; charts are drawn where it has room for them.
-        data: plain values that the scripts draw.
-        made_at: when the page is made.
-    """
+    """The text of a page, with a foot that says who made it, when, and what draws its charts."""
     library, script, style = _library(), _script(), asset(_STYLE)
     policy = "; ".join(
         (
@@ -308,14 +301,7 @@ def run_page(document: RunDocument, made_at: datetime) -> str:
 
 
 def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], made_at: datetime) -> str:
-    """The report of two runs side by side.
-
-    Args:
-        one: document of a run, which is A.
-        other: of another one, B, which is held against it.
-        titles: what they are called.
-        made_at: when the page is made.
-    """
+    """The report of two runs side by side."""
     differences = differences_of(one, other, titles)
     both = [_run(document, place, name) for place, (document, name) in enumerate(((one, "A"), (other, "B")))]
     data = [data for _, data in both]
@@ -372,11 +358,7 @@ _HEIGHT_PX = 900
 
 
 def notebook_frame(document: RunDocument) -> Markup:
-    """A frame with the page of a run; its scripts reach nothing of the notebook.
-
-    Args:
-        document: of the run.
-    """
+    """A frame with the page of a run; its scripts reach nothing of the notebook."""
     text = run_page(document, datetime.now(timezone.utc))
     # Not through ``element``, which would change a character of the scripts that their hashes cover.
     inner = html.escape(text, quote=True)

@@ -165,8 +165,8 @@ MEANINGS = {
     "round": "every workload of a trial once, all started together; a trial's time is that of a round",
     "contender": "a trial that may have the lowest cost when the search has ended; it is measured again",
     "tie": (
-        "contenders, or trials that were measured once, whose costs cannot be told apart; the answer is the"
-        " fastest of them"
+        "contenders, or trials that were measured once, whose costs differ by less than 1 % or their"
+        " interval; a rule chooses"
     ),
     "net of idle": (
         "of joules: without those that the idle GPU would have taken at the same clock in the same time"
@@ -183,7 +183,7 @@ MEANINGS = {
     "recorded": "measured earlier, and replayed from a file",
 }
 """As in ``docs/glossary.md``."""
-_LINKED = re.compile(r"^(tie|restored)(?=:)|\b(net of idle|sensor's gain)\b")
+_LINKED = re.compile(r"^(tie(?= of)|restored(?=:))|\b(net of idle|sensor's gain)\b")
 
 
 def with_links(sentences: Iterable[str]) -> list[Markup]:

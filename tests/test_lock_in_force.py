@@ -1,0 +1,188 @@
+"""A lock file that is in force is read before everything else, and says what it does not serve."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from answering_scene import Answers, shipped
+from cli_process import tuner
+
+from tuner.application.choice import choose
+from tuner.daemon.interface import Question
+from tuner.database.answer_lock import LockedAnswer, LockedWorkload, Quantity, in_force, read, written
+from tuner.devices.choice import identify
+from tuner.kernel_tuner import tune_kernel
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
+from tuner.python.triton_in_place import Launch, stored_values
+
+NAME, DEVICE = "scan-lf:N=64", "sim:h200"
+WORKLOAD = shipped().workload(NAME)
+KERNEL = shipped().kernel("scan-lf")
+OTHER = [one for one in KERNEL.space(WORKLOAD) if one != KERNEL.default(WORKLOAD)][7]
+HERE = identify(DEVICE)
+PART = LockedWorkload(NAME, WORKLOAD.batch, KERNEL.fingerprint, dict(OTHER))
+LOCKED = LockedAnswer(
+    (PART,),
+    HERE.name,
+    HERE.driver,
+    "energy",
+    Quantity(1e-4),
+    "2026-11-29",
+    "0.2.0",
+    Quantity(0.1),
+    modelled=True,
+)
+UNFIT = {
+    "gpu": (replace(LOCKED, gpu="NVIDIA H100"), f"it is not for {HERE.name}"),
+    "driver": (replace(LOCKED, driver="model-2"), f"it is for driver model-2, and this is {HERE.driver}"),
+    "kernel": (
+        replace(LOCKED, workload=(replace(PART, kernel="other"),)),
+        "the kernel scan-lf has changed since it was locked",
+    ),
+    "configuration": (
+        replace(LOCKED, workload=(replace(PART, configuration={**OTHER, "L": 3}),)),
+        "measured on 2026-11-29 is not served: scan-lf:N=64",
+    ),
+}
+
+Force = Callable[..., Path]
+
+
+@pytest.fixture
+def force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Force:
+    """Writes a lock file, and puts it in force."""
+
+    def put(*answers: LockedAnswer) -> Path:
+        path = tmp_path / "tuner.lock"
+        path.write_text(written(answers), encoding="utf-8")
+        monkeypatch.setenv("TUNER_LOCK", str(path))
+        return path
+
+    return put
+
+
+def test_every_face_gives_the_locked_answer(force: Force, tmp_path: Path) -> None:
+    """``tuner.apply``, ``tuner best`` and the daemon read the lock first, and say so."""
+    path = force(LOCKED)
+    nowhere = tmp_path / "no.db"
+
+    chosen = choose(KERNEL, WORKLOAD, HERE, nowhere)
+    assert chosen.configuration == OTHER
+    assert chosen.origin.startswith(f"{path}, measured on 2026-11-29, for energy")
+    best = tuner("best", NAME, "--device", DEVICE, "--objective", "energy")
+    assert (best.exit_code, f"of {path}" in best.stdout) == (0, True)
+    reply = Answers(shipped(), {DEVICE: HERE}).reply(Question((NAME,), "energy", DEVICE))
+    assert Configuration(reply.workloads[NAME].configuration) == OTHER
+    assert (reply.run, reply.stale) == (None, ())
+    assert not nowhere.exists()
+
+
+@pytest.mark.parametrize("which", UNFIT)
+def test_what_does_not_fit_is_named_and_ignored_or_refused(
+    force: Force,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    which: str,
+) -> None:
+    locked, why = UNFIT[which]
+    force(locked)
+
+    assert choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").origin == "default"
+    assert why in caplog.text
+    monkeypatch.setenv("TUNER_LOCK_FROZEN", "1")
+    with pytest.raises(InputError, match="the lock is frozen: write it again with `tuner lock`") as refused:
+        choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db")
+    assert why in str(refused.value)
+    found = tuner("best", NAME, "--device", DEVICE, "--objective", "energy", "--frozen")
+    assert (found.exit_code, why in found.stderr) == (2, True)
+
+
+def test_an_answer_of_another_gpu_beside_that_of_this_one_is_no_trouble(force: Force, tmp_path: Path) -> None:
+    force(UNFIT["gpu"][0], LOCKED)
+    lock = in_force(frozen=True)
+    assert lock is not None
+    assert choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").configuration == OTHER
+
+
+def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``[tool.tuner]`` of a folder above counts; the variable goes before it, and an empty one is none."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    monkeypatch.delenv("TUNER_LOCK", raising=False)
+    (tmp_path / "a" / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    project = tmp_path / "pyproject.toml"
+    project.write_text('[tool.tuner]\nlock = "own.lock"\nfrozen = true\n')
+    (tmp_path / "own.lock").write_text(written([LOCKED]), encoding="utf-8")
+
+    found = in_force()
+    assert found is not None
+    assert (found.lock.path, found.frozen, found.lock.answers) == (tmp_path / "own.lock", True, (LOCKED,))
+    monkeypatch.setenv("TUNER_LOCK", "")
+    assert in_force() is None
+    monkeypatch.delenv("TUNER_LOCK")
+    for text, says in (
+        ('[tool.tuner]\nlokc = "own.lock"\n', "[tool.tuner]: 'lokc' is no key; did you mean 'lock'?"),
+        ("[tool.tuner]\nlock = 3\n", "[tool.tuner]: lock is 3, not a text"),
+    ):
+        project.write_text(text)
+        with pytest.raises(InputError) as refused:
+            in_force()
+        assert str(refused.value).startswith(f"{project}: {says}")
+
+
+def test_a_function_of_triton_takes_the_locked_configuration(force: Force) -> None:
+    """The name of the problem stands for its source."""
+    part = LockedWorkload("add-0123456789ab", 1, "of the file", {"BLOCK": 256, "num_warps": 4})
+    force(replace(LOCKED, workload=(part,)))
+    launch = Launch("add", {}, (1,), {"device": DEVICE})
+    assert stored_values("add-0123456789ab", launch, needed=True) == part.configuration
+
+
+def test_what_is_tuned_locked_checked_and_called_again_is_one_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``tune_kernel`` searches nothing that is locked; what is locked for other GPUs stays."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    source = "__global__ void fill(float* y) { y[blockIdx.x * block_size_x + threadIdx.x] = 1.0f; }"
+
+    def call() -> tuple[list[dict[str, object]], dict[str, object]]:
+        return tune_kernel(
+            "fill", source, 4096, [np.zeros(4096, np.float32)], {"block_size_x": [32, 64, 128]}, device=DEVICE
+        )
+
+    results, environment = call()
+    assert len(results) == 3
+    path = tmp_path / "tuner.lock"
+    words = ("lock", "--device", DEVICE, "--output", path)
+    assert tuner(*words, "--database", "no.db").exit_code == 2
+    path.write_text(written([UNFIT["gpu"][0]]), encoding="utf-8")
+    assert tuner(*words, "--database", tmp_path / "state" / "tuner" / "tuner.db").exit_code == 0
+    assert [one.gpu for one in read(path).answers] == [HERE.name, "NVIDIA H100"]
+
+    monkeypatch.setenv("TUNER_LOCK", str(path))
+    capsys.readouterr()
+    again, best = call()
+    assert "nothing is searched" in capsys.readouterr().out
+    assert [one["block_size_x"] for one in again] == [best["best_config"]["block_size_x"]]  # type: ignore[index]
+    assert best["best_config"]["block_size_x"] == environment["best_config"]["block_size_x"]  # type: ignore[index]
+
+
+def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:
+    """What holds, what is not for this kernel, what costs more than the default."""
+    path = tmp_path / "tuner.lock"
+    good = replace(LOCKED, workload=(replace(PART, configuration=dict(KERNEL.default(WORKLOAD))),))
+    path.write_text(written([good, replace(UNFIT["kernel"][0], objective="time")]), encoding="utf-8")
+    words = ("lock", "--check", "--device", DEVICE, "--output", path)
+    found = tuner(*words)
+    assert (found.exit_code, "1 hold, 0 fail, 1 left out" in found.stdout) == (0, True)
+    assert UNFIT["kernel"][1] in found.stderr
+    assert tuner(*words, "--frozen").exit_code == 2
+    slow = max(KERNEL.space(WORKLOAD), key=lambda one: KERNEL.plan(WORKLOAD, one).stages[0].blocks)
+    path.write_text(written([replace(good, workload=(replace(PART, configuration=dict(slow)),))]))
+    failing = tuner(*words)
+    assert (failing.exit_code, "FAILS" in failing.stdout) == (1, True)

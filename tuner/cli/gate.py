@@ -1,0 +1,313 @@
+"""``tuner gate``: fail a pipeline where a change makes kernels slower or dearer."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from tuner.cli import completion
+from tuner.cli.db import reading
+from tuner.cli.history import document_of, title_of
+from tuner.cli.main import orderly_stop
+from tuner.cli.options import (
+    SQLITE,
+    database_option,
+    device_option,
+    kernel_option,
+    margin_option,
+    search_option,
+    with_files,
+)
+from tuner.cli.output import console, json_option, writable, write_json, write_whole
+from tuner.measurement.paired import EXIT_CODES, UNDECIDED, WORSE
+from tuner.model.errors import DeviceUnavailableError, InputError, TunerError
+
+if TYPE_CHECKING:
+    from tuner.database.answer_lock import AnswerLock
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.model.jobs import DeviceIdentity
+    from tuner.model.run_document import Device
+    from tuner.search.gate import Base, Case, PinnedAnswer
+
+_LIMIT_S = 60.0
+_LOOKED_AT = 64  # bytes of a file that tell what it is
+
+
+@click.command(short_help="Fail where a change makes kernels slower or dearer: for CI.")
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completion.workloads)
+@click.option(
+    "--against",
+    metavar="LOCK|RUN|DATABASE",
+    help="What pins configurations: a lock file, the number or the JSON of a run, or a database.",
+)
+@click.option(
+    "--base",
+    metavar="REVISION|FOLDER",
+    help="The files before the change: a revision of git, such as origin/main, or another checkout.",
+)
+@margin_option("--time", 0.03, "How much longer a round may take.")
+@margin_option("--energy", None, "How many more joules a round may take. Default: joules are not measured.")
+@search_option("time_limit_s", default=_LIMIT_S, text="Seconds of the device for each workload, at most.")
+@click.option("--junit", "junit_path", metavar="FILE", callback=writable, help="Write JUnit XML to FILE.")
+@click.option(
+    "--markdown",
+    "markdown_path",
+    metavar="FILE",
+    callback=writable,
+    help="Write a table for a pull request to FILE.",
+)
+@device_option
+@kernel_option
+@database_option
+@json_option
+def gate(
+    workloads: tuple[str, ...],
+    *,
+    against: str | None,
+    base: str | None,
+    time: float,
+    energy: float | None,
+    time_limit_s: float,
+    junit_path: str | None,
+    markdown_path: str | None,
+    device: str | None,
+    kernel_files: tuple[Path, ...],
+    database: Path | None,
+    json_path: str | None,
+) -> None:
+    """Measure each WORKLOAD as it was and as it is, in turn, until it is known whether it has become worse.
+
+    With --base the files of then and those that are here run with their defaults, or with what a lock file
+    pinned then and pins now. Without it the files of then are those that the run of --against keeps, or of
+    the commit that last wrote the lock file. Where neither files nor configuration have changed, nothing is
+    measured.
+
+    The exit code is 0 where nothing is worse, 1 where something is by more than its margin, 3 where that
+    could not be decided within the time limit or no GPU answers, and 2 for wrong input. A simulated GPU is
+    taken only where --device names it.
+    """
+    from tuner.model.run_document import device_document
+    from tuner.report.gate import gate_document, junit, line_of, markdown, overall, summary
+    from tuner.search.gate import Case, Gate, Gated
+    from tuner.search.request import SearchRequest
+    from tuner.search.setup import open_setup
+
+    specs, kernel_files = with_files(workloads, kernel_files)
+    margins = {"time": time, **({} if energy is None else {"energy": energy})}
+    out, found, cases = console(json_path), list[Gated](), list[Case]()
+    used: Device = {"name": "no GPU"}
+
+    def tell(one: Gated) -> None:
+        found.append(one)
+        out.print(line_of(one), soft_wrap=True)
+
+    with orderly_stop("interrupted; nothing is decided"), TemporaryDirectory(prefix="tuner-gate-") as scratch:
+        folder = Path(scratch)
+        try:
+            question = _question(against, base, database, (specs, kernel_files), folder)
+            request = SearchRequest(workloads=specs, kernel_files=kernel_files, joules=energy is not None)
+            with open_setup(device, request) as setup:
+                identity = setup.device.identity
+                if identity.modelled and not (device or "").startswith("sim:"):
+                    raise DeviceUnavailableError("no GPU answers; --device sim:NAME models one")
+                if energy is not None and setup.sensor is None:
+                    raise InputError(f"--energy: {'; '.join(setup.notices)}; leave it out")
+                used = device_document(identity)
+                cases += _cases(question, identity, list(margins)[-1])
+                checks = Gate(setup, question.catalog, question.base, folder, margins, time_limit_s)
+                for one in checks.verdicts(cases):
+                    tell(one)
+        except TunerError as error:
+            if error.exit_code != EXIT_CODES[WORSE]:
+                raise
+            left = [" + ".join(case.specs) for case in cases[len(found) :]]
+            for name in left or [" + ".join(specs) or str(against)]:  # a GPU that is lost makes nothing worse
+                tell(Gated(name, UNDECIDED, str(error)))
+    out.print(summary(found, "modelled" if used.get("modelled") else ""), soft_wrap=True)
+    if junit_path is not None:
+        write_whole(Path(junit_path), junit(found), f"--junit {junit_path}")
+    if markdown_path is not None:
+        write_whole(Path(markdown_path), markdown(found, used["name"]), f"--markdown {markdown_path}")
+    if json_path is not None:
+        write_json(json_path, gate_document(found, used))
+    sys.exit(EXIT_CODES[overall(found)])
+
+
+# --- What workloads are held against, as the command line names it.
+
+
+class _Question(NamedTuple):
+    """A question of the command line, as far as it is clear before a GPU is opened.
+
+    Attributes:
+        catalog: the kernels that are here.
+        specs: the workloads.
+        reference: a pinned answer, a database, a lock file as it is and as it was, or nothing.
+        base: the files before the change; None where pinned answers tell them.
+    """
+
+    catalog: "Catalog"
+    specs: tuple[str, ...]
+    reference: "PinnedAnswer | Path | tuple[AnswerLock, AnswerLock | None] | None"
+    base: "Base | None"
+
+
+def _question(
+    against: str | None,
+    base: str | None,
+    database: Path | None,
+    named: tuple[Sequence[str], Sequence[Path]],
+    folder: Path,
+) -> _Question:
+    """Read all that is named.
+
+    Args:
+        against: a lock file, a run, a database, or None.
+        base: a revision of git or a folder; None for none.
+        database: that has runs by number.
+        named: workloads and kernel files.
+        folder: for the files of a revision.
+
+    Raises:
+        InputError: it cannot be read, or nothing is named.
+    """
+    from tuner.database import answer_lock
+    from tuner.kernel_files.build_record import with_kernels_of
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.search.gate import pinned_of_run
+
+    if against is None and base is None:
+        raise InputError("nothing to hold kernels against: name --base REVISION, or --against")
+    specs, catalog = named[0], Catalog.load(named[1])
+    lock = None
+    if against is not None and _begins(Path(against)) not in (b"", SQLITE[:1], b"{"):
+        lock = answer_lock.read(Path(against))
+    before = None if base is None else _base(base, folder)
+    if lock is not None:
+        before = before or _base(_last_commit(lock.path), folder)._replace(pinned=True)
+        then = before.path_of(lock.path)
+        locks = lock, None if then is None or not then.exists() else answer_lock.read(then)
+        return _Question(catalog, tuple(specs) or catalog.own, locks, before)
+    if against is None or _begins(Path(against)) == SQLITE[:1]:
+        if not (specs or catalog.own):
+            raise InputError("no kernel is named: add one, as in `tuner gate --base main my.toml:N=4096`")
+        return _Question(catalog, catalog.exact(specs), None if against is None else Path(against), before)
+    document = document_of(against, database)
+    own = None if document.get("merged_from") else document
+    catalog, _ = with_kernels_of(catalog, own, document.get("run"))
+    pinned = pinned_of_run(document, title_of(document, against))
+    sized = {str(catalog.workload(spec)) for spec in specs if ":" in spec}
+    kernels = {name.partition(":")[0] for name in pinned.batches}
+    if sized - pinned.batches.keys() or {spec for spec in specs if ":" not in spec} - kernels:
+        names = " + ".join(pinned.batches)
+        raise InputError(f"--against {pinned.told}: it is of {names}; name these, or no workload")
+    return _Question(catalog, catalog.exact(pinned.specs), pinned, before)
+
+
+def _begins(path: Path) -> bytes:
+    """The first byte of a file that is no space: that of a database, of JSON or of a lock file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LOOKED_AT).lstrip()[:1]
+    except OSError:
+        return b""
+
+
+def _cases(question: _Question, identity: "DeviceIdentity", objective: str) -> "list[Case]":
+    """The comparisons to make on a GPU; of several answers of a lock file those for the objective."""
+    from tuner.search.gate import Case, PinnedAnswer, locked_sets, pinned_of_lock, pinned_of_store
+
+    reference, specs = question.reference, question.specs
+    if isinstance(reference, PinnedAnswer):
+        return [Case(specs, reference, reference)]
+    if reference is None:
+        return [Case((spec,)) for spec in specs]
+    if isinstance(reference, tuple):
+        cases = []
+        for names in locked_sets(reference, specs, identity):
+            new, old = (pinned_of_lock(lock, names, identity, objective) for lock in reference)
+            pinned = new or old
+            cases.append(Case(names if pinned is None else pinned.specs, old, new))
+        return cases
+    with reading(reference) as store:
+        if store is None:
+            raise InputError(f"--against {reference}: nothing is stored")
+        served = [pinned_of_store(store, question.catalog, spec, identity) for spec in specs]
+    return [Case((spec,), answer, answer) for spec, answer in zip(specs, served, strict=True)]
+
+
+# --- The files before a change, from git or from another checkout.
+
+
+def _base(name: str, folder: Path) -> "Base":
+    """The files before the change.
+
+    Args:
+        name: a folder, or a revision of the repository that this folder is in.
+        folder: the files of a revision are written to it.
+
+    Raises:
+        InputError: it is neither.
+    """
+    from tuner.search.gate import Base
+
+    if Path(name).is_dir():
+        return Base(name, Path(name).resolve(), Path.cwd())
+    asked = f"--base {name}"
+    here = Path(_git("rev-parse", "--show-toplevel", asked=asked))
+    commit = _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", asked=asked)
+    checkout = folder / "base" / here.name  # after which a kernel may be called
+    index = {"GIT_INDEX_FILE": str(folder / "index")}
+    _git("-C", str(here), "read-tree", commit, asked=asked, environment=index)
+    _git("-C", str(here), "checkout-index", "--all", f"--prefix={checkout}/", asked=asked, environment=index)
+    return Base(name, checkout, here)
+
+
+def _last_commit(path: Path) -> str:
+    """The commit that last wrote a file."""
+    commit = _git(
+        "-C",
+        str(path.resolve().parent),
+        "log",
+        "-1",
+        "--format=%h",
+        "--",
+        path.name,
+        asked=f"--against {path}",
+    )
+    if not commit:
+        raise InputError(f"--against {path}: git has no commit of it; name --base REVISION")
+    return commit
+
+
+def _git(*words: str, asked: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run git, and return its output.
+
+    Raises:
+        InputError: it is not here, or fails.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - a list, without a shell
+            ["git", *words],  # noqa: S607 - the user's own
+            env={**os.environ, **(environment or {})},
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise InputError(
+            f"{asked}: git cannot be run ({error.strerror}); name the folder of another checkout"
+        ) from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
+        raise InputError(
+            f"{asked}: {reason}; name a revision that git has here (a shallow clone lacks older ones:"
+            " fetch them), or the folder of another checkout"
+        )
+    return done.stdout.strip()
