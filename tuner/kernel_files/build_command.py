@@ -55,9 +55,20 @@ def command_sha256(name: str, source: Path, text: str) -> str:
     if command is not None:
         for path in _programs(command):
             digest.update(_file_sha256(str(path), path.stat().st_size, path.stat().st_mtime_ns).encode())
-        if source.suffix == ".py":
-            digest.update("\0".join(_packages(Path(command), _imported(text))).encode())
+        python, script = _python_of(command, source.parent)
+        names = _imported(script) | (_imported(text) if source.suffix == ".py" else set())
+        digest.update("\0".join(_packages(python, names)).encode())
     return digest.hexdigest()
+
+
+def _python_of(command: str, folder: Path) -> tuple[Path, str]:
+    """The interpreter of a command that is a script of Python, with its text; else the command itself."""
+    with Path(command).open("rb") as file:
+        head = file.read(_SCRIPT_BYTES)
+    line = head.partition(b"\n")[0].removeprefix(_SCRIPT).split()
+    if not head.startswith(_SCRIPT) or not line or b"python" not in line[-1]:
+        return Path(command), ""
+    return Path(found_command(os.fsdecode(line[-1]), folder) or command), head.decode(errors="replace")
 
 
 def _programs(command: str) -> Iterator[Path]:
@@ -87,7 +98,7 @@ def _imported(text: str) -> set[str]:
 
 
 def _packages(python: Path, names: Iterable[str]) -> Sequence[str]:
-    """Packages of a Python that have modules of these names, with their versions."""
+    """Packages of a Python that have modules of these names, or add to them, with their versions."""
     wanted = set(names) - sys.stdlib_module_names
     if not wanted:
         return ()
@@ -97,4 +108,5 @@ def _packages(python: Path, names: Iterable[str]) -> Sequence[str]:
         f"{package.metadata['Name']} {package.version}"
         for package in importlib.metadata.distributions(path=folders)
         if wanted & {*(package.read_text("top_level.txt") or package.metadata["Name"] or "").split()}
+        or any((package.metadata["Name"] or "").startswith(f"{name}-") for name in wanted)  # as numba-cuda
     )
