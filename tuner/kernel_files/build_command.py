@@ -104,9 +104,16 @@ def _packages(python: Path, names: Iterable[str]) -> Sequence[str]:
         return ()
     own = python.parent == Path(sys.executable).parent
     folders = sys.path if own else [str(path) for path in python.parents[1].glob("lib/python3*/*-packages")]
+    changed = ((path, Path(path).stat().st_mtime_ns) for path in folders if Path(path).is_dir())
+    return _installed(frozenset(wanted), tuple(changed))
+
+
+@functools.lru_cache(maxsize=64)
+def _installed(wanted: frozenset[str], folders: tuple[tuple[str, int], ...]) -> Sequence[str]:
+    """Packages in folders, which change when one is installed."""
     return sorted(
         f"{package.metadata['Name']} {package.version}"
-        for package in importlib.metadata.distributions(path=folders)
+        for package in importlib.metadata.distributions(path=[folder for folder, _ in folders])
         if wanted & {*(package.read_text("top_level.txt") or package.metadata["Name"] or "").split()}
         or any((package.metadata["Name"] or "").startswith(f"{name}-") for name in wanted)  # as numba-cuda
     )
