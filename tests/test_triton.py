@@ -213,6 +213,7 @@ def test_warps_beyond_the_option_count(tmp_path: Path) -> None:
         (filled(more="big = bytearray(64 * 2**30)"), ["cannot be imported", "MemoryError"]),
         (filled(more="open('/etc/tuner-was-here', 'w')"), ["cannot be imported", "denied"]),
         (filled(more="import os\nos.kill(os.getpid(), 6)"), ["SIGABRT"]),
+        (filled(more="import sys\nsys.modules.clear()"), ["unexpected exception in the child process: "]),
         (filled("OTHER", "OTHER = 3.0"), ["global variable"]),
         (
             filled("1", "jit = lambda f: f").replace("@triton.jit", "@jit"),
@@ -253,6 +254,18 @@ def test_a_changed_function_of_another_module_is_compiled_anew(tmp_path: Path) -
             codes.append(compiled(own, kernel_in(tmp_path, source).stages[0]).cubin)
 
     assert codes[0] == codes[2] != codes[1]
+
+
+def test_what_fails_is_tried_again(tmp_path: Path) -> None:
+    """An error may be of the moment: another process asks again, and keeps what it gets."""
+    rule = f"{{'BLOCK': lambda a: int(open({str(tmp_path / 'block')!r}).read())}}"
+    source = filled().replace("@triton.jit", f"@triton.heuristics({rule})\n@triton.jit")
+    stage = kernel_in(tmp_path, source, {"BLOCK = [256, 512]\n": "", "ceil_div(n, BLOCK)": "4"}).stages[0]
+    for content in ("", "256"):
+        (tmp_path / "block").write_text(content)
+        with Compiler("sm_90", tmp_path / "cache") as own:
+            (answer,) = own.compile([stage])
+        assert isinstance(answer, CompiledStage) == bool(content), answer
 
 
 def test_a_closed_compiler_starts_nothing(tmp_path: Path) -> None:
