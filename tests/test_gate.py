@@ -263,7 +263,7 @@ def test_a_lock_file_pins_both_sides(here: Path) -> None:
     assert verdicts("--against", "tuner.lock", "--kernel", FILE)["verdict"] == WORSE
     (served,) = verdicts("--against", "tuner.lock", "--base", "main", FILE)["workloads"]
     assert (served["verdict"], served["costs"][0]["change"] > 0.5) == (WORSE, True)
-    assert "serves nothing until `tuner lock`: its default" in served["notes"][1]
+    assert "serves nothing until `tuner lock`: defaults" in served["notes"][1]
 
     git("checkout", "--quiet", ".")
     lock(here, vector=1)

@@ -84,7 +84,8 @@ def junit(verdicts: Sequence[Gated]) -> str:
             ET.SubElement(case, kinds[one.verdict], message=plain(f"{one.verdict}: {_told(one)}"))
         ET.SubElement(case, "system-out").text = plain(line_of(one))
     ET.indent(suite)
-    return ET.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n"
+    text: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return text.decode() + "\n"
 
 
 def markdown(verdicts: Sequence[Gated], device: str) -> str:

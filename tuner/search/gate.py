@@ -474,6 +474,8 @@ class Gate:
         workloads, notes = fit_batches(pairs, self.setup.device.free_memory_bytes())
         name = " + ".join(kernel.spec_of(one) for kernel, one in zip(kernels, workloads, strict=True))
         old_kernels = [old_kernel(kernel, case.old, self.base, self.folder) for kernel in kernels]
+        old_pin = self._served(case.old, old_kernels, notes)
+        new_pin = self._served(case.new, kernels, notes)
         new_side, old_side = list[Plan](), list[Plan]()
         unchanged = True
         for kernel, old, workload in zip(kernels, old_kernels, workloads, strict=True):
@@ -484,8 +486,7 @@ class Gate:
             if old is None or before is None:
                 return Gated(name, NEW, f"{workload} was not there before the change")
             configurations = [
-                self._configuration(*side, notes)
-                for side in ((old, before, case.old), (kernel, workload, case.new))
+                _configuration(*side, notes) for side in ((old, before, old_pin), (kernel, workload, new_pin))
             ]
             unchanged &= old.fingerprint == kernel.fingerprint and len(set(configurations)) == 1
             old_side.append(old.plan(before, configurations[0]))
@@ -494,23 +495,19 @@ class Gate:
             return Gated(name, UNCHANGED, "the same files and the same configuration", notes=tuple(notes))
         return self._compared(name, notes, {False: old_side, True: new_side}, measurer)
 
-    def _configuration(
-        self, kernel: KernelFile, workload: Workload, pinned: PinnedAnswer | None, notes: list[str]
-    ) -> Configuration:
-        """The configuration of a side; a note is added where it is not the pinned one."""
-        values = None if pinned is None else pinned.configurations.get(str(workload))
-        if pinned is None or values is None:
-            return kernel.default(workload)
-        configuration = allowed(kernel, workload, values)
-        served = self.base is not None and not self.base.pinned and pinned.bound
-        if served and pinned.sources.get(kernel.name) != kernel.fingerprint:
-            why = f"{pinned.told} pins other files than {kernel.path}, and serves nothing until `tuner lock`"
-        elif configuration is not None:
-            return configuration
-        else:
-            why = f"{kernel.path} does not allow the configuration of {pinned.told}"
-        notes.append(f"{why}: its default is measured")
-        return kernel.default(workload)
+    def _served(
+        self, pinned: PinnedAnswer | None, kernels: Sequence[KernelFile | None], notes: list[str]
+    ) -> PinnedAnswer | None:
+        """The pinned answer; None, with a note, where a lock file serves these files nothing."""
+        if pinned is None or not pinned.bound or self.base is None or self.base.pinned:
+            return pinned
+        changed = [one for one in kernels if one and pinned.sources.get(one.name) != one.fingerprint]
+        notes += [
+            f"{pinned.told} pins other files than {one.path}, and serves nothing until `tuner lock`: defaults"
+            " are measured"
+            for one in changed
+        ]
+        return None if changed else pinned
 
     def _compared(
         self, name: str, notes: Sequence[str], sides: Mapping[bool, Sequence[Plan]], measurer: TrialMeasurer
@@ -533,3 +530,17 @@ class Gate:
             probe.close()
         modelled = ["modelled"] if device.identity.modelled else []
         return replace(gated, workload=name, notes=(*modelled, *notes, *gated.notes, *others))
+
+
+def _configuration(
+    kernel: KernelFile, workload: Workload, pinned: PinnedAnswer | None, notes: list[str]
+) -> Configuration:
+    """The configuration of a side; a note is added where its files do not allow the pinned one."""
+    values = None if pinned is None else pinned.configurations.get(str(workload))
+    if pinned is None or values is None:
+        return kernel.default(workload)
+    configuration = allowed(kernel, workload, values)
+    if configuration is None:
+        told = f"{kernel.path} does not allow the configuration of {pinned.told}"
+        notes.append(f"{told}: its default is measured")
+    return configuration or kernel.default(workload)
