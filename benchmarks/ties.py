@@ -35,14 +35,14 @@ def answers(
 
     found: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for space in (*spaces, *[spaces[0]] * again):
+        for number, space in enumerate((*spaces, *[spaces[0]] * again)):
             if time.time() > ends_at:
                 break
             document = tuner.tune(
                 space,
                 device=device,
                 policy="exhaustive",
-                seed=seed,
+                seed=1000 * seed + number,  # of a simulated device's noise, too
                 database=Path(folder) / "tuner.db",
                 progress=False,
             ).document

@@ -91,7 +91,7 @@ def best(
     objective = click.get_current_context().get_parameter_source("objective")
     asked_for = objective is ParameterSource.COMMANDLINE or asked.timing == "single"  # which has no joules
     instead = () if asked_for else ("energy",)
-    if _show_locked(asked, lock, json_path, frozen=frozen):
+    if _show_locked(asked, lock, json_path, instead, frozen=frozen):
         return
     counted_apart = asked.scope != SearchOptions.scope  # a daemon answers for the GPU alone
     if not (no_daemon or asked.kernel_files or database or counted_apart):
@@ -102,7 +102,14 @@ def best(
     _show_stored(asked, json_path, instead)
 
 
-def _show_locked(question: "_Question", lock: Path | None, json_path: str | None, *, frozen: bool) -> bool:
+def _show_locked(
+    question: "_Question",
+    lock: Path | None,
+    json_path: str | None,
+    instead: tuple[str, ...],
+    *,
+    frozen: bool,
+) -> bool:
     """Show the answer of the lock file that is in force; False without one, with the reasons printed."""
     from tuner.database.answer_lock import in_force
     from tuner.database.best_known import BestKnown
@@ -114,6 +121,12 @@ def _show_locked(question: "_Question", lock: Path | None, json_path: str | None
         query = question.query(store)
     found, reasons = locked.served(query)
     _warn(reasons)
+    for other in instead if found is None and not reasons else ():
+        query = replace(query, objective=question.stored_under(other, None))
+        found, reasons = locked.served(query)
+        _warn(reasons)
+        if found is not None:
+            _tell_instead(question.objective, other)
     if found is None:
         return False
     _show_served(BestKnown(found, {}).answer(query), json_path, f"of {locked.lock.path}")
