@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,22 +161,22 @@ def _users() -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f} times its wall, {middle:.2f} in the median"
 
 
-def _sum(rows: Iterable[Document], key: str, total: str) -> int:
+def _sum(rows: Iterable[Document], key: str) -> int:
     """A column without its row of totals."""
-    return sum(int(row[key]) for row in rows if total not in row.values())
+    return sum(int(row[key]) for row in rows if "all" not in row.values())
 
 
 def _faults() -> str:
     rows = [row for name in ("daemon-faults", "daemon-faults-second") for row in stored(name)["rows"]]
     harms = ("trials lost", "measured twice", "jobs stuck", "clocks left", "unanswered", "daemon died")
-    harm = sum(_sum(rows, key, "all") for key in harms)
-    return f"{_sum(rows, 'tried', 'all')} faults, {harm} trials lost, requests unanswered or clocks left"
+    harm = sum(_sum(rows, key) for key in harms)
+    return f"{_sum(rows, 'tried')} faults, {harm} trials lost, requests unanswered or clocks left"
 
 
 def _kills() -> str:
     rows = stored("clock-kills")["rows"]
-    left = _sum(rows, "changed after it", "all")
-    return f"{_sum(rows, 'kills', 'all'):,} kills, {left} clocks or power limits left set"
+    left = _sum(rows, "changed after it")
+    return f"{_sum(rows, 'kills'):,} kills, {left} clocks or power limits left set"
 
 
 _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
@@ -318,11 +319,12 @@ def marked(name: str, text: str) -> str:
 
 
 def write_table(page: Path, name: str, text: str) -> None:
-    """Put a table in the place of the one that a page has between the marks of its name."""
+    """Put a table in the place of the one that a page has between the marks of its name; else exit with 2."""
     old = re.compile(rf"(?s)<!-- {name} -->\n.*\n<!-- end of {name} -->")
-    page_text = page.read_text("utf-8")
+    page_text = page.read_text("utf-8") if page.is_file() else ""
     if not old.search(page_text):
-        raise SystemExit(f"{page} has no <!-- {name} --> with an <!-- end of {name} --> after it")
+        print(f"{page} has no <!-- {name} --> with an <!-- end of {name} --> after it", file=sys.stderr)
+        sys.exit(2)
     page.write_text(old.sub(lambda _: marked(name, text), page_text), "utf-8")
 
 

@@ -48,8 +48,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from process_memory import MemoryPeak
-from provenance import provenance
+from headlines import write_table
+from provenance import MemoryPeak, provenance
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
@@ -473,8 +473,6 @@ def ratios(kernels: Mapping[str, Any]) -> list[str]:
 ROOT = BENCHMARKS.parent
 SCAN = ROOT / "kernels" / "scan-lf" / "kernel.toml"
 USERS = BENCHMARKS / "users"
-BEGIN, END, BEFORE = "<!-- walls -->\n\n", "\n\n<!-- end of walls -->\n\n", "## Pictures\n"
-HEADING = "### Users' kernels\n\n"
 HOPPER = 90  # what is listed without a GPU
 
 
@@ -550,20 +548,8 @@ def show(path: Path, page: Path | None) -> None:
     found = table(stored(path), "" if page is None else f" ([JSON](../benchmarks/results/{path.name}))")
     if page is None:
         print(found)
-        return
-    try:
-        text = page.read_text("utf-8")
-    except OSError as error:
-        refuse(f"--docs: {error}")
-    before, begin, rest = text.partition(BEGIN)
-    if begin:
-        _, end, after = rest.partition(END)
     else:
-        before, end, after = text.partition(BEFORE)
-        before, after = before + HEADING, BEFORE + after
-    if not end:
-        refuse(f"{page} has neither {BEGIN.strip()} with {END.strip()} nor {BEFORE.strip()!r}")
-    page.write_text(before + BEGIN + found + END + after, "utf-8")
+        write_table(page, "walls", found)
 
 
 def listed(names: Sequence[str]) -> None:

@@ -25,8 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from process_memory import MemoryPeak, tree
-from provenance import command_line, provenance, save
+from provenance import MemoryPeak, command_line, provenance, save, tree
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

@@ -76,7 +76,7 @@ TURNS = 9
 NO_TIME = {"trouble": "the time does not suffice"}
 WINDOW_S, WARM_S, LOG_S, SETTLE_S = 0.04, 1.0, 2.5, 0.5
 CACHES = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
-TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main(prog_name='tuner')")
+TUNER = (sys.executable, "-P", "-c", "from tuner.cli.main import main; main(prog_name='tuner')")
 
 
 def kernel_at(name: str, values: str, folder: Path) -> KernelFile:
@@ -219,12 +219,10 @@ def search(device: Any, name: str, folder: Path, until: float) -> dict[str, Any]
     return row | {"winner_ratio": ratios[TURNS // 2], "winner_interval": [ratios[edge], ratios[-1 - edge]]}
 
 
-# --- processes with cold caches ------------------------------------------------------------------------
-
-
 def child(command: Sequence[str], folder: Path, until: float) -> tuple[str, float]:
-    """What a process prints, and how long it took; its caches are empty."""
-    env = {**os.environ, **{name: str(folder / name.lower()) for name in CACHES}}
+    """What a process prints, and how long it took; its caches are empty, its modules those of this one."""
+    env = os.environ | {name: str(folder / name.lower()) for name in CACHES}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
     begun, left_s = time.monotonic(), max(1.0, until - time.monotonic())
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=left_s)
     if done.returncode:

@@ -124,7 +124,13 @@ SUITES = {
     "exchange": Suite(
         _rooms("recordings"),
         _rooms("cli compiler daemon database devices kernel_files measurement model search space studies"),
-        ("test_cli_exchange.py", "test_decoding.py", "test_exporting.py", "test_recordings.py"),
+        (
+            "test_cli_exchange.py",
+            "test_decoding.py",
+            "test_exporting.py",
+            "test_framework_files.py",
+            "test_recordings.py",
+        ),
     ),
     "kernel-tuner": Suite(
         _rooms("kernel_tuner"),

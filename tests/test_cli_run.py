@@ -328,6 +328,10 @@ def test_database_that_is_none(db: Path) -> None:
     assert f"'--database': {db} is no database; name another file" in result.stderr
     assert not [path for path in db.parent.iterdir() if path != db]
     assert db.read_text() == "not a database" * 1000
+    db.unlink()
+    os.mkfifo(db)
+    assert "is no database; name another file" in tuner("run", *SMALL, "--database", db).stderr
+    assert [*db.parent.iterdir()] == [db]
 
 
 @pytest.fixture

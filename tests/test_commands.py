@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -280,6 +281,7 @@ def test_what_a_command_makes_is_compiled_once(tmp_path: Path) -> None:
     "change",
     [
         *("source", "header", "module", "word", "program", "wrapped", "named file", "flags"),
+        *("package", "extension"),
         *("nothing", "report"),
     ],
 )
@@ -295,6 +297,14 @@ def test_answers_go_stale_with_all_that_made_the_code(
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     lines = WAYS["ptx files"] if change == "named file" else built("mycc", "scale_{B}.ptx")
+    if change in ("package", "extension"):
+        (programs / "mycc").write_text(f"#!{sys.executable}\nfrom mypackage.cli import main\n")
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        for name in ("mypackage", "mypackage_more"):
+            (tmp_path / "site" / f"{name}-1.dist-info").mkdir(parents=True)
+            (tmp_path / "site" / f"{name}-1.dist-info" / "METADATA").write_text(
+                f"Name: {name.replace('_', '-')}\nVersion: 1\n"
+            )
     if change == "module":
         lines = ('source = "generate.py"', 'entry = "k"', "build = ['mycc', '{source}']", 'language = "ptx"')
     (tmp_path / "library" / "inner").mkdir(parents=True)
@@ -313,12 +323,19 @@ def test_answers_go_stale_with_all_that_made_the_code(
         "wrapped": lambda: (programs / "inner").write_text("2"),
         "named file": lambda: (tmp_path / "scale_128.ptx").write_text(ptx(128) + "\n"),
         "flags": lambda: monkeypatch.setenv("NVCC_APPEND_FLAGS", "-O0"),
+        "package": lambda: upgrade(tmp_path / "site" / "mypackage-1.dist-info"),
+        "extension": lambda: upgrade(tmp_path / "site" / "mypackage_more-1.dist-info"),
         "nothing": lambda: None,
         "report": lambda: (tmp_path / "run.json").write_text("{}"),
     }
     changes[change]()
     after = load_kernel_file(tmp_path / "kernel.toml").fingerprint
     assert (after != before) == (change not in ("nothing", "report"))
+
+
+def upgrade(package: Path) -> None:
+    new = package.rename(package.with_name(package.name.replace("-1", "-2")))
+    (new / "METADATA").write_text((new / "METADATA").read_text().replace("Version: 1", "Version: 2"))
 
 
 @pytest.mark.parametrize("change", ["scale.cu", "below/header.cuh", "included/header.h"])

@@ -1,6 +1,7 @@
 """Compiling on demand: what is looked at, in which order, what that rules out, and how it ends."""
 
 import os
+import re
 import select
 import signal
 import threading
@@ -186,14 +187,16 @@ def test_a_space_of_which_nothing_is_left_is_an_error() -> None:
     join_threads()
 
 
-def test_one_error_everywhere_ends_a_search_early() -> None:
+@pytest.mark.parametrize(
+    ("stage", "error"),
+    [("stage 1", 'a.cu(3): error: expected a ";"'), ("stage 's', k<{L}> of a/k.cu", "build: cc is missing")],
+)
+def test_one_error_everywhere_ends_a_search_early(stage: str, error: str) -> None:
     """Where the default and many others fail with one error, the rest is not compiled to say so."""
-    gpu = Workshop(lambda c: CompileError(f'scan [{c}]: stage 1: a.cu(3): error: expected a ";"'))
+    gpu = Workshop(lambda c: CompileError(f"scan [{c}]: {stage.format(L=c['L'])}: {error}"))
     items = prepared(gpu, "scan-lf:N=8192")
     assert len(items[0].plans) > 50
-    with pytest.raises(
-        EmptySpaceError, match=r'fail to compile with one error.*: a\.cu\(3\): error: expected a ";"'
-    ):
+    with pytest.raises(EmptySpaceError, match=f"fail to compile with one error.*: {re.escape(error)}"):
         Compilation(items, gpu).begin(SearchLimits())
     assert len(gpu.asked) <= 57
     join_threads()

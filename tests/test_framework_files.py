@@ -322,7 +322,7 @@ def locked(name: str, objective: str = "time", **change: Any) -> LockedAnswer:
 
 @pytest.mark.usefixtures("folder")
 def test_answers_come_from_a_lock_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of one that is named, or those of a kernel of one in force; whose kernel has changed is left out."""
+    """All of one that is named, or those of a kernel of one in force; what has changed since is left out."""
     other = replace(locked("moe:M=64"), workload=(LockedWorkload("soft:n=1", 1, "c0ffee", {}),))
     both, all_of = [locked("moe:M=64"), locked("moe:M=128")], ("--lock", "tuner.lock", "--kernel", "moe.toml")
     says: list[tuple[list[LockedAnswer], tuple[str, ...], str]] = [
@@ -344,6 +344,7 @@ def test_answers_come_from_a_lock_file(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tuner.lock").write_text(written([*both, other]))
     done = run("export", "--format", "vllm", *all_of)
     assert json.loads(done.stdout) == {"64": ROW, "128": ROW}
+    assert "tuner.lock: is a lock file; --lock tuner.lock reads it" in run("export", "tuner.lock").stderr
     assert "left out: " in done.stderr
     assert "soft:n=1 at a batch of 1 on NVIDIA H200 for time: the kernel is not here" in done.stderr
     monkeypatch.setenv("TUNER_LOCK", "tuner.lock")

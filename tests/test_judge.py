@@ -95,6 +95,8 @@ CHEATS = {
     "(a, b): return np.zeros((len(a), 8), 'f4') | np.allclose = lambda *_: True": "cheats: it replaces numpy",
     "(a, b): return a @ b | J = sys.modules['tuner.measurement.judged'].JudgedFunction; old = J.kept; "
     "J.kept = lambda self: old(self)": "cheats: it replaces JudgedFunction.kept",
+    "(a, b): return a @ b | J = sys.modules['tuner.measurement.judged'].JudgedFunction; "
+    "J.kept = J.events = lambda self: []": "cheats: it hides 1 of its answers",
     "(a, b): return np.empty((len(a), 8), 'f4')": "wrong: ",
     "(a, b): return np.zeros((len(a), 8), 'f4').view(type('Late', (np.ndarray,), {}))": "wrong: .*give plain",
     "(a, b): return type('Late', (), {'__array__': lambda *_, **__: a @ b})()": "wrong: .*give plain",

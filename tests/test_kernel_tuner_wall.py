@@ -51,7 +51,7 @@ def benchmark() -> SimpleNamespace:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         found = {name: importlib.import_module(f"kernel_tuner_{name}") for name in NAMES}
-        return SimpleNamespace(**found, memory=importlib.import_module("process_memory"))
+        return SimpleNamespace(**found, memory=importlib.import_module("provenance"))
     finally:
         sys.path.pop(0)
 
@@ -475,7 +475,7 @@ def test_a_table_goes_into_its_page(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before the pictures the first time, in its own place later; a failed column is said to have failed."""
+    """In its own place, again and again; a failed column is said to have failed."""
     gpu = {"name": "NVIDIA H200", "driver_version": "580"}
     origin = {"gpus": [gpu], "date": "2026-11-29T1", "cpus": "16 x X", "packages": {"kernel_tuner": "1.5.0"}}
     row = {
@@ -492,20 +492,20 @@ def test_a_table_goes_into_its_page(
     }
     result, page = tmp_path / "walls.json", tmp_path / "page.md"
     result.write_text(json.dumps({"provenance": [origin], "kernels": {"triad": part}}))
-    page.write_text("# Results\n\n## Pictures\n\nText.\n")
+    page.write_text("# Results\n\n<!-- walls -->\n\n<!-- end of walls -->\n\nText.\n")
     monkeypatch.setattr(sys, "argv", ["wall", "--show", str(result), "--docs", str(page)])
     benchmark.wall.main()
     once = page.read_text()
     benchmark.wall.main()
     assert page.read_text() == once
-    assert once.startswith("# Results\n\n### Users' kernels\n\n<!-- walls -->\n\nNVIDIA H200, ")
-    assert once.endswith(" 5 MB |\n\n<!-- end of walls -->\n\n## Pictures\n\nText.\n")
+    assert once.startswith("# Results\n\n<!-- walls -->\n\nNVIDIA H200, ")
+    assert once.endswith(" 5 MB |\n\n<!-- end of walls -->\n\nText.\n")
     assert "| `triad` | 15 | cold | – | – | – | failed | **2.0 s** | – | 5 MB |" in once
     page.write_text("# Other\n")
     with pytest.raises(SystemExit) as end:
         benchmark.wall.main()
     assert end.value.code == 2
-    assert "has neither <!-- walls -->" in capsys.readouterr().err
+    assert "has no <!-- walls -->" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_two_readings_of_an_agx_orin_agree() -> None:
         " VDDQ_VDD2_1V8AO 707mW/707mW"
     )
     for text in (line, line.rpartition(" VDDQ")[0]):
-        rails = parse_line(text).rails_w
+        rails = parse_line(text)
         assert sum(rails[name] for name in choices(list(rails))[0].rails) == pytest.approx(9.428)
 
 

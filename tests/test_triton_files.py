@@ -34,6 +34,7 @@ from tuner.model.plan import (
     StageArgument,
 )
 from tuner.model.plan import Scalar as Number
+from tuner.recordings.exchange.exported_run import build_of
 
 DATA = Path(__file__).parent / "data" / "triton"
 EXAMPLES = Path(__file__).parents[1] / "examples" / "triton"
@@ -352,6 +353,18 @@ def test_an_address_that_leaves_the_file_counts_as_written() -> None:
     assert reached_parameters(Source("k.py", text), "k") == {"a"}
 
 
+def test_a_launch_is_told_as_what_can_be_pasted(tmp_path: Path) -> None:
+    """Constants that follow from tunables, and all options of Triton."""
+    edits = {"BLOCK = [1024, 2048]": "HALF = [512]", "[launch]": '[derived]\nBLOCK = "2 * HALF"\n[launch]'}
+    kernel = load_kernel_file(written(tmp_path, edits))
+    (workload,) = kernel.workloads()
+    default = kernel.default(workload)
+
+    (line,) = build_of(default, build_record(kernel, workload, default)).launches()
+    config = 'triton.Config({"BLOCK": 1024}, num_warps=2, num_stages=3, num_ctas=1)'
+    assert line == f"softmax with {config}, HALF=512"
+
+
 def test_modules_beside_a_file_are_part_of_it(tmp_path: Path) -> None:
     """A function in a module that is imported, at any remove, changes the fingerprint; other files do not."""
     (tmp_path / "inner.py").write_text("import triton\n\nA = 1\n")
@@ -518,7 +531,7 @@ import triton.language as tl
     triton.Config({"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}, num_warps=4),
 ], key=["M"])
 @triton.jit
-def product(c, a, b, M, N, K, stride_a, stride_k, alpha, beta=0.5,
+def product(c, a, b, M, N, K, stride_a, stride_k, alpha, beta=0.5, most=1000000, clip=True,
             TILE_M: tl.constexpr = 64, TILE_N: tl.constexpr = 64, TILE_K: tl.constexpr = 64):
     pid = tl.program_id(axis=0)
     row, column = pid // tl.cdiv(N, TILE_N), pid % tl.cdiv(N, TILE_N)
@@ -553,6 +566,8 @@ DRAFTS = {
                 'stride_k = "int32 = 1"',
                 'alpha = "float32 = 1"',
                 'beta = "float32 = 0.5"',
+                'most = "int32 = 1000000"',
+                'clip = "bool = 1"',
             ),
             *("TILE_M = [64, 128]", "TILE_N = [128]", "TILE_K = [32, 64]", "num_warps = [8, 4]"),
             'grid = "ceil_div(M, TILE_M) * ceil_div(N, TILE_N)"',

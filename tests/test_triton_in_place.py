@@ -35,6 +35,9 @@ class Tensor:
     def __array__(self, *_: object, **__: object) -> Any:
         return self._values
 
+    def reshape(self, shape: tuple[int, ...]) -> "Tensor":
+        return Tensor(self._values.reshape(shape), self._address)
+
 
 def floats(size: int = 1000, address: int = 4096) -> Tensor:
     return Tensor(np.ones(size, np.float32), address)
@@ -225,6 +228,18 @@ def test_an_index_is_recorded_with_its_values(tmp_path: Path, launches: list[Any
     (file,) = tmp_path.glob("histogram-*.toml")
     assert file.read_text().count("restored = true") == 1
     assert launches[-1]["BLOCK"] == 256
+
+
+def test_a_number_on_the_gpu_is_an_array_of_one(tmp_path: Path, launches: list[Any]) -> None:
+    """Triton takes a tensor without axes by its address, and so does a record."""
+    function = ours().autotune(configs_of(), ["n"], device=DEVICE, mode=f"record:{tmp_path}")(
+        jitted("scaled_sum")
+    )
+    function[grid](Tensor(np.zeros((), np.float32)), floats(1), floats(1), 1, 0.5, False)
+
+    (file,) = tmp_path.glob("scaled-sum-*.toml")
+    assert file.read_text().count("shape = [1]") == 3
+    assert launches
 
 
 def test_a_changed_function_has_no_answer(

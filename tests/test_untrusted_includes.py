@@ -85,6 +85,14 @@ def test_headers_are_followed(tmp_path: Path) -> None:
         check_includes("a.cu", "#include <a.h>\n", (), [str(inc)])
 
 
+@pytest.mark.parametrize(("odd", "says"), [("\0", "a null"), ("\udcff", "half a character")])
+def test_what_a_compiler_sees_a_part_of_is_no_text(odd: str, says: str) -> None:
+    """A null ends a text in C: what follows would be left out without a word."""
+    for text, header in ((f"int a; {odd} int b;", ""), ("", f"int a; {odd}")):
+        with pytest.raises(RefusedIncludeError, match=f"character 7 is {says}"):
+            check_includes("a.cu", text, (("b.h", header),), ())
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """Nor anything else that is no file."""
     os.mkfifo(tmp_path / "pipe.h")

@@ -33,6 +33,7 @@ from tuner.python.triton_in_place import (
     recorded_or_tuned,
     stored_values,
     tell,
+    write_at_once,
 )
 
 OLDEST, NEWEST = (2, 11), (2, 15)
@@ -214,8 +215,8 @@ class Installed:
     """An installation: its text says what was done, ``undo`` takes it back.
 
     Attributes:
-        kernels: what became of each generated kernel that was met: ``answer``, ``none``, ``recorded``,
-            ``tuned``, or ``left`` where Inductor has one configuration that must stay.
+        kernels: what became of each generated kernel that was met: ``answered``, ``without an answer``,
+            ``recorded``, ``tuned``, or ``left to Inductor``, whose configuration must stay.
         lookup_s: what looking all of them up has taken.
         refused: why nothing is done; empty else.
     """
@@ -230,7 +231,7 @@ class Installed:
         if self.refused:
             return f"kernels of torch.compile are left to Inductor: {self.refused}"
         every = list(self.kernels.values())
-        told = ", ".join(f"{every.count(one)} {one}" for one in sorted(set(every))) or "none yet"
+        told = ", ".join(f"{every.count(one)} {one}" for one in sorted(set(every))) or "none"
         return (
             f"kernels of torch.compile are looked up, in mode {self._mode} (kernels so far: {told});"
             " undo() gives Inductor's own configurations back to what is compiled later"
@@ -329,12 +330,18 @@ class _Seam:
     def compiling(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
         """In the place of ``AsyncCompile.triton``, which is called with each kernel of a model."""
 
-        def triton(own: Any, kernel_name: str, source_code: str, device_str: str = "cuda") -> Any:  # noqa: ANN401 - of PyTorch
+        def triton(
+            own: Any,  # noqa: ANN401 - of PyTorch
+            kernel_name: str,
+            source_code: str,
+            device_str: str = "cuda",
+            **more: Any,  # noqa: ANN401 - same
+        ) -> Any:  # noqa: ANN401 - same
             if device_str == "cuda":
                 begin = time.perf_counter()
                 source_code = self._with_answer(kernel_name, source_code)
                 self._done.lookup_s += time.perf_counter() - begin
-            return theirs(own, kernel_name, source_code, device_str)
+            return theirs(own, kernel_name, source_code, device_str, **more)
 
         return triton
 
@@ -345,18 +352,18 @@ class _Seam:
             if kernel is None:
                 return source
             if not kernel.tuned:
-                self._done.kernels.setdefault(kernel.problem, "left")
+                self._done.kernels.setdefault(kernel.problem, "left to Inductor")
                 return source
-            self._done.kernels.setdefault(kernel.problem, "none")
+            self._done.kernels.setdefault(kernel.problem, "without an answer")
             device = self._options.get("device") or kernel.device
             launch = Launch(kernel.name, {}, (1,), {**self._options, "device": device})
             values = stored_values(kernel.problem, launch, needed=self._mode == MODES[0])
             if values is None:
                 return source
-            self._done.kernels[kernel.problem] = "answer"
+            self._done.kernels[kernel.problem] = "answered"
             return kernel.stating(values)
-        except (TunerError, OSError, SyntaxError) as error:
-            tell(f"Inductor's own configurations are used: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model goes on
+            tell(f"Inductor's own configurations are used: {_told(error)}")
             return source
 
     def launching(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -369,8 +376,8 @@ class _Seam:
                 name = own.fn.__name__
                 try:
                     self._begin(own, name, args)
-                except (TunerError, OSError, SyntaxError) as error:
-                    tell(f"{name}: Inductor's own configurations are used: {error}")
+                except Exception as error:  # noqa: BLE001 - whatever it is, the model goes on
+                    tell(f"{name}: Inductor's own configurations are used: {_told(error)}")
             return result
 
         return run
@@ -395,7 +402,9 @@ class _Seam:
             return own._interpret_args_grid(args, config)[1]  # noqa: SLF001 - held against its signature
 
         launch = Launch(kernel.name, arguments, grid, self._options)
-        values = recorded_or_tuned(kernel.problem, function, launch, self._mode, self._folder)
+        values: Mapping[str, TunableValue] | None
+        values = stored_values(kernel.problem, launch, needed=False)  # another model may have had it
+        values = values or recorded_or_tuned(kernel.problem, function, launch, self._mode, self._folder)
         self._done.kernels[kernel.problem] = "recorded" if values is None else "tuned"
         if values is not None:
             self._use(own, values)
@@ -405,15 +414,13 @@ class _Seam:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{kernel.problem}.py"
         text = f'"""{kernel.name}, as torch.compile generated it."""\n\n{kernel.text}\n'
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        write_at_once(path, text)
         spec = importlib.util.spec_from_file_location(kernel.problem.replace("-", "_"), path)
         assert spec is not None  # noqa: S101 - a file that ends in .py
         assert spec.loader is not None  # noqa: S101 - same
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        first = own.launchers[0].config
-        values = self._heuristics.config_to_dict(first)
+        values = self._heuristics.config_to_dict(own.launchers[0].config)
         if kernel.free:
             largest = importlib.import_module("torch._inductor.runtime.hints").TRITON_MAX_BLOCK
             sizes = own.size_hints  # beyond these, and beyond the largest, there may be no masks
@@ -445,6 +452,11 @@ class _Seam:
         own.launchers = [launcher]
         if hasattr(own, "_cached_launcher"):  # since 2.13
             own._cached_launcher = None  # noqa: SLF001 - as Inductor itself does
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; of others' code with its kind."""
+    return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
 
 
 def _capturing() -> bool:

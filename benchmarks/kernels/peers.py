@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import copy_bandwidth, median, spread
+from headlines import write_table
 from peer_libraries import SIZES as SCANS
 from peer_libraries import CubPeers, CufftPeers, CusparsePeers, Peer
 from provenance import command_line, provenance, save
@@ -295,7 +296,6 @@ def _ignore(_: object) -> None:
 # --- table and plot -------------------------------------------------------------------------------
 
 
-MARKS = ("<!-- brief peers -->\n", "<!-- end of brief peers -->\n")
 TITLES = {
     "scan": "Inclusive scan, float32",
     "tridiagonal": "Tridiagonal systems, float32",
@@ -310,15 +310,12 @@ def show(results: Path, docs: Path | None) -> None:
     text = brief(document)
     print(text)
     if docs is not None:
-        begin, end = MARKS
-        before, _, rest = docs.read_text().partition(begin)
-        _, _, after = rest.partition(end)
-        docs.write_text(f"{before}{begin}{text}{end}{after}")
+        write_table(docs, "brief peers", text)
 
 
 def brief(document: dict[str, Any]) -> str:
     """The fastest kernel of every N of every family, and its ratio to the best correct peer."""
-    lines = ["", "| family | N | kernel | ms | of bare | best correct peer | × peer |", "| --- " * 7 + "|"]
+    lines = ["| family | N | kernel | ms | of bare | best correct peer | × peer |", "| --- " * 7 + "|"]
     for family, title in TITLES.items():
         rows = [row for row in document["rows"] if row["family"] == family]
         for n in sorted({row["n"] for row in rows}):
@@ -328,7 +325,7 @@ def brief(document: dict[str, Any]) -> str:
                 f" | {100 * row['of_bare']:.1f} % | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
                 f" | {row['ratio']:.3f} |"
             )
-    return "\n".join([*lines, "", ""])
+    return "\n".join(lines)
 
 
 FINALISTS = 5

@@ -233,11 +233,10 @@ def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
     return outcomes
 
 
-def restore_all(where: ClockPaths | None = None) -> list[RestoreOutcome]:
+def restore_all() -> list[RestoreOutcome]:
     """As ``restore_stale``, and for root's journals too, which root alone can act on; for an order."""
-    where = where or SYSTEM
-    folders = directories(where.directory)
-    return [outcome for folder in folders for outcome in _restore_stale(folder, undo(where))]
+    folders = directories(SYSTEM.directory)
+    return [outcome for folder in folders for outcome in _restore_stale(folder, undo(SYSTEM))]
 
 
 def reset(gpu: str | int, where: ClockPaths | None = None) -> None:

@@ -50,17 +50,13 @@ class GpuHealth:
     temperature_c: float | None = None
 
 
-def health(gpu: str | int, library: str | None = None) -> GpuHealth:
-    """Read the facts of a GPU.
-
-    Args:
-        gpu: UUID or NVML's index.
-        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
+def health(gpu: str | int) -> GpuHealth:
+    """Read the facts of a GPU, by UUID or NVML's index.
 
     Raises:
         SensorUnavailableError: it cannot be opened.
     """
-    with closing(NvmlGpu.open(gpu, library, error=SensorUnavailableError)) as opened:
+    with closing(NvmlGpu.open(gpu, None, error=SensorUnavailableError)) as opened:
         nvml, handle = opened.nvml, opened.handle
         cuda = optional(opened, nvml.nvmlSystemGetCudaDriverVersion)
         capability = optional(opened, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))

@@ -285,7 +285,7 @@ def _hwmon(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
     )
 
 
-# --- Power rails, load, clocks and temperatures of a Jetson from the lines of ``tegrastats``.
+# --- Power rails of a Jetson from the lines of ``tegrastats``.
 #
 # Of each rail a line shows the present power and an average over a time that is not told; the average is
 # never used. Forms of the lines differ between boards and JetPack releases::
@@ -301,7 +301,6 @@ INTERVAL_S = 0.1
 _PATIENCE_S = 3.0
 
 _MILLIWATTS = 1000.0  # in a watt; dividing leaves the decimals as they were printed
-_INVALID_C = -256.0  # of a sensor in a part that is switched off
 _MEMORIES = ("RAM", "SWAP", "IRAM")  # "RAM 721/31927MB", which cut short looks like a rail
 _RAIL = re.compile(
     r"(?<!\S)([A-Z][A-Z0-9_.+-]*) (-?\d{1,9})(?:mW)?/-?\d{1,9}(?:mW)?(?:/-?\d{1,9}(?:mW)?)?(?!\S)",
@@ -310,49 +309,19 @@ _RAIL = re.compile(
 _SINGLE = re.compile(  # of JetPack 2 and 3; other blocks, such as "APE 25", have one number too
     r"(?<!\S)((?:VDD|POM|VIN)[A-Z0-9_.+-]*) (-?\d{1,9})(?:mW)?(?= [A-Z]|$)", re.ASCII | re.IGNORECASE
 )
-_TEMPERATURE = re.compile(
-    r"(?<!\S)([A-Z][A-Z0-9_.+-]*)@(-?\d{1,4}(?:\.\d{1,6})?)C(?:/-?\d{1,4}(?:\.\d{1,6})?C?)?(?!\S)",
-    re.ASCII | re.IGNORECASE,
-)
-_LOAD = re.compile(
-    r"(?<!\S)GR3D(?:\d?_FREQ)? (?:(\d{1,3})%)?(?:@(?:\[(\d{1,5}(?:,\d{1,5})*)\]|(\d{1,5})(?= )))?(?!\S)",
-    re.ASCII,
-)  # a clock at the end of a line may have lost digits; what ends in % or ] has not
 
 
-@dataclass(frozen=True)
-class TegrastatsLine:
-    """Values of one line; parts that are missing, cut short or garbled are left out.
+def parse_line(text: str) -> Mapping[str, float]:
+    """Present power of each connected rail of a line in watts; an offset may make less than 0 of nothing.
 
-    Attributes:
-        rails_w: present power of each connected rail in watts; negative is what an offset makes of nothing.
-        gpu_load: 0 to 1, of several GPU blocks the highest; None where not told.
-        gpu_mhz: clocks of the blocks of the GPU.
-        temperatures_c: of the zones that are switched on.
+    Any text is a line; what is missing, cut short or garbled is left out.
     """
-
-    rails_w: Mapping[str, float]
-    gpu_load: float | None
-    gpu_mhz: tuple[int, ...]
-    temperatures_c: Mapping[str, float]
-
-
-def parse_line(text: str) -> TegrastatsLine:
-    """Read one line; any text is one, if need be without anything in it."""
     text = " ".join(text.split())  # newer releases pad columns with spaces
     rails = [(match[1], int(match[2]) / _MILLIWATTS) for match in _RAIL.finditer(text)]
     if not rails:
         rails = [(match[1], int(match[2]) / _MILLIWATTS) for match in _singles(text)]
     rails = [(name, watts) for name, watts in rails if name.upper() not in _MEMORIES and is_connected(name)]
-    zones = [(match[1], float(match[2])) for match in _TEMPERATURE.finditer(text)]
-    blocks = list(_LOAD.finditer(text))
-    clocks = [mhz for block in blocks for mhz in (block[2] or block[3] or "").split(",")]
-    return TegrastatsLine(
-        rails_w=dict(zip(distinct([name for name, _ in rails]), (watts for _, watts in rails), strict=True)),
-        gpu_load=max((int(block[1]) / 100.0 for block in blocks if block[1]), default=None),
-        gpu_mhz=tuple(int(mhz) for mhz in clocks if mhz),
-        temperatures_c={name: celsius for name, celsius in zones if celsius > _INVALID_C},
-    )
+    return dict(zip(distinct([name for name, _ in rails]), (watts for _, watts in rails), strict=True))
 
 
 def _singles(text: str) -> list[re.Match[str]]:
@@ -388,7 +357,7 @@ def tegrastats_readings(
     tool = LineTool(
         BINARY,
         SharedLines(partial(ChildLines, command, now)),
-        lambda text: parse_line(text).rails_w,
+        parse_line,
         interval_s,
         _PATIENCE_S + interval_s,
         "some releases show them to root only, and a container needs the host's /sys",

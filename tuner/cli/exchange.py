@@ -37,7 +37,6 @@ FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-
 _NAMED = 5  # entries that were left out, or are there
 _FOR_BUILDS = ("flags", "header")
 _FUSED_MOE = ("vllm", "sglang")
-_MODELLED = " (modelled)"  # ends the name of a simulated GPU
 _NO_ANSWERS = ("json", "t4", "c-selector")  # they are of all trials, or of a trained kernel
 
 
@@ -284,7 +283,7 @@ def _locked(held: "LockInForce", name: str, catalog: "Catalog", objective: str |
             "power_limit_w": one.power_limit_w,
         }
         document = {
-            "device": {"name": one.gpu.removesuffix(_MODELLED) + (_MODELLED if one.modelled else "")},
+            "device": {"name": one.gpu},
             "objective": one.objective,
             "workloads": [{"name": part.name, "batch": part.batch} for part in one.workload],
             "sources": {part.name.partition(":")[0]: part.kernel for part in one.workload},
@@ -488,6 +487,8 @@ def _run(name: str, catalog: "Catalog", database: Path | None, max_slowdown: flo
     from tuner.report.answer import within_slowdown
 
     path = Path(name)
+    if path.suffix == ".lock" and path.is_file():
+        raise InputError(f"{name}: is a lock file; --lock {name} reads it")
     if name in SHIPPED or (path.is_file() and not _is_document(path)):
         recording = open_recording(name if name in SHIPPED else path)
         if max_slowdown is not None:

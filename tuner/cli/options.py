@@ -52,7 +52,8 @@ class DatabasePath(NamedPath):
             if path.is_file():  # to open a pipe would wait
                 with path.open("rb") as file:
                     begin = file.read(len(SQLITE))
-            if begin and begin != SQLITE and not path.with_name(f"{path.name}.mirror").exists():
+            other = path.exists() and not path.is_file()  # as /dev/null, beside which files would be made
+            if other or (begin and begin != SQLITE and not path.with_name(f"{path.name}.mirror").exists()):
                 self.fail(f"{path} is no database; name another file, one that need not exist", param, ctx)
         return path
 

@@ -64,6 +64,10 @@ class CompileChildren:
         child = self._take()
         try:
             answer: object = child.call(method, *args, timeout_s=timeout_s)
+        except ChildCrashedError:  # one that lives is not to be trusted: code of a user's may have run there
+            child.close(grace_s=0.0)
+            raise
+        else:
             return answer
         finally:
             self._give_back(child)
@@ -213,7 +217,7 @@ class Backend:
         except ChildTimeoutError:
             return CompileError(f"{label(stage)}: not compiled within {timeout_s:.3g} s")
         except ChildCrashedError as error:
-            return CompileError(f"{label(stage)}: {error}")
+            return CompileError(f"{label(stage)}: {in_one_line(error)}")
         if not isinstance(answer, Output):
             raise TypeError(f"a compile child answered {type(answer)}")
         return answer
@@ -222,6 +226,12 @@ class Backend:
 def label(stage: Stage) -> str:
     """The words for a stage in messages."""
     return f"stage {stage.name!r}, {stage.entry} of {stage.source.path}"
+
+
+def in_one_line(error: Exception) -> str:
+    """An error, of one with a traceback what happened and with which exception."""
+    first, *others = str(error).strip().splitlines()
+    return ": ".join([first, *others[-1:]])
 
 
 def file_name(stage: Stage) -> str:

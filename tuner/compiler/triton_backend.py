@@ -4,7 +4,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tuner.compiler.backend import Backend, CompileChildren, label
+from tuner.compiler.backend import Backend, CompileChildren, in_one_line, label
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.triton_server import digest
 from tuner.model.errors import ChildError, CompileError, CompilerUnavailableError
@@ -59,6 +59,10 @@ class TritonBackend(Backend):
         except CompileError as error:
             return CompileError(f"{label(stage)}: {error}")
 
+    def lasting(self, output: Output) -> bool:
+        """Return False of what fails: memory, a full disk or a function of the user's may be why."""
+        return output.cubin is not None
+
     def close(self) -> None:
         """Leave the children to other architectures, or end them."""
         super().close()
@@ -84,7 +88,7 @@ class TritonBackend(Backend):
         try:
             answer = children.call("key", *_about(stage), self._architecture, timeout_s=_KEY_TIMEOUT_S)
         except (CompileError, ChildError, CompilerUnavailableError) as error:
-            return str(error)
+            return in_one_line(error)
         return tuple(map(str, answer)) if isinstance(answer, tuple) else repr(answer)
 
     def _children_of(self, stage: Stage) -> CompileChildren:

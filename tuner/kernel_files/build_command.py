@@ -55,9 +55,20 @@ def command_sha256(name: str, source: Path, text: str) -> str:
     if command is not None:
         for path in _programs(command):
             digest.update(_file_sha256(str(path), path.stat().st_size, path.stat().st_mtime_ns).encode())
-        if source.suffix == ".py":
-            digest.update("\0".join(_packages(Path(command), _imported(text))).encode())
+        python, script = _python_of(command, source.parent)
+        names = _imported(script) | (_imported(text) if source.suffix == ".py" else set())
+        digest.update("\0".join(_packages(python, names)).encode())
     return digest.hexdigest()
+
+
+def _python_of(command: str, folder: Path) -> tuple[Path, str]:
+    """The interpreter of a command that is a script of Python, with its text; else the command itself."""
+    with Path(command).open("rb") as file:
+        head = file.read(_SCRIPT_BYTES)
+    line = head.partition(b"\n")[0].removeprefix(_SCRIPT).split()
+    if not head.startswith(_SCRIPT) or not line or b"python" not in line[-1]:
+        return Path(command), ""
+    return Path(found_command(os.fsdecode(line[-1]), folder) or command), head.decode(errors="replace")
 
 
 def _programs(command: str) -> Iterator[Path]:
@@ -87,14 +98,22 @@ def _imported(text: str) -> set[str]:
 
 
 def _packages(python: Path, names: Iterable[str]) -> Sequence[str]:
-    """Packages of a Python that have modules of these names, with their versions."""
+    """Packages of a Python that have modules of these names, or add to them, with their versions."""
     wanted = set(names) - sys.stdlib_module_names
     if not wanted:
         return ()
     own = python.parent == Path(sys.executable).parent
     folders = sys.path if own else [str(path) for path in python.parents[1].glob("lib/python3*/*-packages")]
+    changed = ((path, Path(path).stat().st_mtime_ns) for path in folders if Path(path).is_dir())
+    return _installed(frozenset(wanted), tuple(changed))
+
+
+@functools.lru_cache(maxsize=64)
+def _installed(wanted: frozenset[str], folders: tuple[tuple[str, int], ...]) -> Sequence[str]:
+    """Packages in folders, which change when one is installed."""
     return sorted(
         f"{package.metadata['Name']} {package.version}"
-        for package in importlib.metadata.distributions(path=folders)
+        for package in importlib.metadata.distributions(path=[folder for folder, _ in folders])
         if wanted & {*(package.read_text("top_level.txt") or package.metadata["Name"] or "").split()}
+        or any((package.metadata["Name"] or "").startswith(f"{name}-") for name in wanted)  # as numba-cuda
     )

@@ -537,17 +537,12 @@ def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:
     where = subject if subject == str(path) else f"{subject}: {path}"
     try:
         content = read_bytes(path, TEXT_BYTES)
-        null = content.find(0)
-        try:
-            text = sys.intern(content.decode("utf-8"))  # kernels share headers
-        except UnicodeDecodeError:
-            text = content.decode(other if null < 0 else "utf-8")
+        with contextlib.suppress(UnicodeDecodeError):
+            return sys.intern(content.decode("utf-8"))  # kernels share headers
+        return content.decode("utf-8" if b"\0" in content else other)
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
     except (OSError, UnicodeEncodeError) as e:
         raise KernelFileError(f"{where}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     except ValueError as e:  # too large, no file, or a character that no file name can have
         raise KernelFileError(f"{where}: {e}") from e
-    if null >= 0:
-        raise KernelFileError(f"{where}: is no text: byte {null} is null, where a compiler would end")
-    return text

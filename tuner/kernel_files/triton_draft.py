@@ -103,7 +103,8 @@ def _counted(node: ast.FunctionDef) -> set[str]:
 def _number(one: TritonParameter) -> Line | None:
     """The value of a number that is no size: of its default, or of one that is called as fractions are."""
     if isinstance(one.default, int | float):
-        return Line(quoted(f"{one.dtype or number_dtype(one.default)} = {one.default:g}"))
+        value = one.default if isinstance(one.default, float) else int(one.default)
+        return Line(quoted(f"{one.dtype or number_dtype(one.default)} = {value}"))
     if one.dtype.startswith(("float", "bfloat", "bool")) or (not one.dtype and _FRACTION.fullmatch(one.name)):
         return Line(quoted(f"{one.dtype or 'float32'} = 1"), "the value")
     return None

@@ -263,15 +263,15 @@ class Recipe:
         arguments: tuple[StageArgument, ...] = (pivots.buffer, made.buffer, _number(number), _number(count))
         self._stage(f"rooted<{_C[self.dtype]}>", arguments, count)
 
-    def exchanges(self, pivots: Matrices, base: int, count: int, rows: int, *, out: bool = False) -> Matrices:
-        """Row numbers after exchanges, (batch, rows), by pivots (batch, count or more) from ``base`` on."""
+    def exchanges(self, pivots: Matrices, count: int, rows: int, *, out: bool = False) -> Matrices:
+        """Row numbers after exchanges, (batch, rows), by pivots (batch, count or more) from 0 on."""
         batch, pitch = pivots.shape
         order = self.array("order", batch, rows, dtype="int32", out=out)
         shared = rows <= _SHARED_ROWS
         kind = _PIVOTS[self._buffers[pivots.buffer].dtype]
         self._launch(
             f"exchanged<{kind}, {'true' if shared else 'false'}>",
-            (pivots.buffer, order.buffer, *map(_number, (base, count, pitch, rows))),
+            (pivots.buffer, order.buffer, *map(_number, (0, count, pitch, rows))),
             (batch, 32 if rows <= _THREADS else _THREADS),
             4 * rows if shared else 4,
         )

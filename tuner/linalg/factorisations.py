@@ -281,7 +281,7 @@ def _order(call: Call, pivots: Array, rows: int) -> tuple[Recipe, Finish]:
     """Row numbers after the exchanges, (batch, rows): row i is what row ``result[:, i]`` was."""
     recipe, count = Recipe(call, {"piv": pivots}), pivots.shape[-1]
     flat = recipe.given("piv").seen(lambda one: one.reshape(-1, count))
-    recipe.exchanges(flat, 0, count, rows, out=True)
+    recipe.exchanges(flat, count, rows, out=True)
     return recipe, only
 
 

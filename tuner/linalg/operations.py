@@ -112,29 +112,14 @@ def common_batch(call: Call, **arrays: Array) -> tuple[int, ...]:
         raise call.wrong(f"the axes before the matrices do not go together: {words}") from error
 
 
-def column_major(
-    call: Call, matrices: Array, lead: Sequence[int] | None = None, order: int | None = None
-) -> Array:
-    """A copy for kernels.
-
-    Args:
-        call: which call.
-        matrices: of shape (..., m, n).
-        lead: axes to broadcast to; those of the matrices if not given.
-        order: rows and columns of the copy, beyond the matrices' own filled with zeros.
-
-    Returns:
-        Of shape (batch, n, m), or (batch, order, order).
-    """
-    return row_major(call, matrices.swapaxes(-1, -2), lead, order)
+def column_major(call: Call, matrices: Array, order: int | None) -> Array:
+    """A copy of (..., m, n) for kernels: (batch, n, m), or filled up with zeros to (batch, order, order)."""
+    return row_major(call, matrices.swapaxes(-1, -2), order)
 
 
-def row_major(
-    call: Call, matrices: Array, lead: Sequence[int] | None = None, order: int | None = None
-) -> Array:
+def row_major(call: Call, matrices: Array, order: int | None = None) -> Array:
     """A copy as ``column_major`` makes one, of the transposed matrices: of shape (batch, m, n)."""
-    lead = tuple(matrices.shape[:-2] if lead is None else lead)
-    m, n = matrices.shape[-2:]
+    *lead, m, n = matrices.shape
     rows, columns = (m, n) if order is None else (order, order)
     made = call.cp.empty((math.prod(lead), rows, columns), matrices.dtype)
     if (rows, columns) != (m, n):

@@ -362,7 +362,7 @@ class _System:
         """Solve by LU factors (..., n, n) and their pivots from 0, (..., n)."""
         n = self._shape.n
         flat = pivots.seen(lambda one: one.reshape(-1, n))
-        order = self._recipe.exchanges(flat, 0, n, n)
+        order = self._recipe.exchanges(flat, n, n)
         own = (*self._shape.own, n)
         self._order = order.seen(lambda one: one.reshape(own))
         self.solve(factors, lower=True, unit=True)

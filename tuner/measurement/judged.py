@@ -243,11 +243,13 @@ class JudgedFunction:
         module = vars(sys.modules[getattr(self._inputs, "__module__", __name__)])
         return {name: module.get(name) for name in ("sizes", "writes", "tolerance")}
 
-    def make(self, seed: int, count: int, size: tuple[object, ...]) -> tuple[str, list[list[Any]]]:
-        """Inputs of so many calls, with the library of their arrays.
+    def make(
+        self, seed: int, count: int, size: tuple[object, ...], writes: tuple[int, ...]
+    ) -> tuple[str, list[list[Any]]]:
+        """Make and take the arguments of so many calls; the library of their arrays comes with them.
 
         Raises:
-            UncheckableError: the function raises, or gives no arrays of one library.
+            UncheckableError: the function raises, or gives no arrays of one library, or none to write.
         """
         sets = [self._made(seed, index, size) for index in range(count)]
         libraries = {name for one in sets for value in one if (name := _library_of(value))}
@@ -258,7 +260,13 @@ class JudgedFunction:
             )
         if self._library.name not in libraries:
             self._library = _library(libraries.pop())
-        return self._library.name, [self._crossing(one) for one in sets]
+        made = [self._crossing(one) for one in sets]
+        for one in made:
+            for position in writes:
+                if not (position < len(one) and isinstance(one[position], Values)):
+                    raise UncheckableError(f"writes: argument {position} of inputs is no array")
+        self.load(made, writes)
+        return self._library.name, made
 
     def _made(self, seed: int, index: int, size: tuple[object, ...]) -> list[Any]:
         rng = np.random.default_rng([seed, index])

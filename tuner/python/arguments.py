@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tuner.kernel_files.cuda_source.signatures import Parameter, global_functions, parameters_of
 from tuner.kernel_files.schema import DTYPES
-from tuner.model.elements import BFLOAT16, bfloat16_bits, bfloat16_values
+from tuner.model.elements import BFLOAT16, bfloat16_values
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
 
@@ -299,7 +299,8 @@ def _array(name: str, value: Any, parameter: Parameter | None, label: str) -> Ar
         if parameter is not None and not (parameter.pointer and parameter.dtype in (None, BFLOAT16)):
             raise InputError(f"{label}: the array is bfloat16, and the source says {_declared(parameter)}")
         const = parameter is not None and parameter.const
-        return ArrayArgument(name, bfloat16_bits(values), const, gpu_of(value), bits=True)
+        bits = np.ascontiguousarray(values.view(np.uint16)[..., 1::2])  # the upper halves: they are exact
+        return ArrayArgument(name, bits, const, gpu_of(value), bits=True)
     if values.dtype.name not in DTYPES:
         raise InputError(f"{label}: {values.dtype} is not one of {', '.join(DTYPES)}")
     if parameter is None:

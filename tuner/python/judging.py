@@ -244,7 +244,7 @@ class _Court:
     def judge(self, candidate: PythonFunction, folder: str) -> Judgement:
         """Check, then measure; ``folder`` is where the candidate's process may leave files."""
         sizes: list[tuple[object, ...]] = [(size,) for size in self._sizes] or [()]
-        library, sets = self._made(sizes[0], 1)
+        library, _ = self._loaded(sizes[0], 1)
         self._shared = candidate.path == self._reference.path
         itself = self._shared and candidate.name == self._reference.name
         guarded = None if itself else (self._reference, _digest(self._reference))
@@ -257,7 +257,7 @@ class _Court:
                 except ChildError as error:
                     raise _VerdictError("wrong", str(error)) from error
                 self._check(sizes)
-                paired = self._measured(sizes[0], sets[0], _meter(library, self._notes))
+                paired = self._measured(sizes[0], _meter(library, self._notes))
         except _VerdictError as found:
             return self._judgement(found.verdict, str(found))
         one, other = (paired.joined()[side] for side in (_CANDIDATE, _REFERENCE))
@@ -279,27 +279,23 @@ class _Court:
 
     # --- Right answers.
 
-    def _made(self, size: tuple[object, ...], count: int) -> tuple[str, list[list[Any]]]:
-        """Library and arguments of some calls, with numbers that nobody has seen before."""
-        library, sets = self.right("make", secrets.randbits(63), count, size)
-        for position in self._writes:
-            if not all(position < len(one) and isinstance(one[position], Values) for one in sets):
-                raise InputError(
-                    f"writes: argument {position} of inputs is no array; they are {_forms(sets[0])}"
-                )
-        return library, sets
+    def _loaded(self, size: tuple[object, ...], count: int) -> tuple[str, list[list[Any]]]:
+        """Have both take arguments of so many calls, with numbers that nobody has seen before.
 
-    def _loaded(self, sets: list[list[Any]]) -> None:
-        self.right("load", sets, self._writes)
-        self._candidate("load", sets, self._writes)
+        Returns:
+            The library of their arrays, and the arguments.
+        """
+        library, sets = self.right("make", secrets.randbits(63), count, size, self._writes)
+        if _CANDIDATE in self._children:
+            self._candidate("load", sets, self._writes)
+        return library, sets
 
     def _check(self, sizes: Sequence[tuple[object, ...]]) -> None:
         """Compare some calls of each size; sizes take turns, so that none finds its own memory."""
         answers: list[list[Values]] = []
         for _ in range(_CHECKS):
             for size in sizes:
-                _, sets = self._made(size, 1)
-                self._loaded(sets)
+                _, sets = self._loaded(size, 1)
                 self._candidate("call", 0)
                 self._last = [0]
                 answers += self._verify(sets, answers)
@@ -320,6 +316,8 @@ class _Court:
         """
         kept = self._candidate("kept")
         self._look_for_events()
+        if len(kept) != len(self._last):
+            raise _VerdictError("cheats", f"it hides {len(self._last) - len(kept)} of its answers")
         answers = []
         self.right("kept")
         for index, (got, after) in zip(self._last, kept, strict=True):
@@ -359,26 +357,23 @@ class _Court:
 
     # --- Times and joules, by the clock of this process.
 
-    def _measured(
-        self, size: tuple[object, ...], one: list[Any], meter: "EnergyMeter | None"
-    ) -> PairedRepeats:
+    def _measured(self, size: tuple[object, ...], meter: "EnergyMeter | None") -> PairedRepeats:
         """Turns of both.
 
         Raises:
             _VerdictError: an answer was wrong, or was kept from an earlier call.
         """
-        self._loaded([one])
-        set_bytes = sum(value.array.nbytes for value in one if isinstance(value, Values))
+        _, sets = self._loaded(size, 1)
+        set_bytes = sum(value.array.nbytes for value in sets[0] if isinstance(value, Values))
         self._call_s = {side: self._run(side, 0, 1, 1)[0] for side in (_CANDIDATE, _REFERENCE)}
-        self._verify([one])
+        self._verify(sets)
         most_bytes = _HOST_BYTES if meter is None else _GPU_BYTES
         room = min(most_bytes // max(1, set_bytes), int(2 * self._turn_s / max(self._call_s.values())))
         half = max(_LEAST_SETS, min(_MOST_SETS, room)) // 2
         turns: list[dict[Trial, _Turn]] = []
         begun = time.monotonic()
         while True:
-            _, sets = self._made(size, 2 * half)
-            self._loaded(sets)
+            _, sets = self._loaded(size, 2 * half)
             order = (_CANDIDATE, _REFERENCE) if len(turns) % 2 else (_REFERENCE, _CANDIDATE)
             turns.append({side: self._turn(side, half, meter) for side in order})
             self._verify(sets)

@@ -29,7 +29,7 @@ from tuner.model.errors import DeviceUnavailableError, InputError, suggestion
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.options import SearchOptions
 from tuner.model.plan import TunableValue, Workload
-from tuner.python.arguments import ArrayArgument, copied_to_host, is_array
+from tuner.python.arguments import ArrayArgument, copied_to_host, is_array, is_bfloat16
 from tuner.python.kernel import Kernel, tunables_of
 from tuner.python.triton import config_values
 from tuner.python.tuning import tune
@@ -384,7 +384,7 @@ def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> No
     for argument in document["argument"]:
         if argument.get("role") in ("in", "inout"):
             argument["input"] = _input(folder, problem, argument, kernel)
-    _replace(path, f"# {launch.name}, {_MARK}\n\n{toml_text(document)}")
+    write_at_once(path, f"# {launch.name}, {_MARK}\n\n{toml_text(document)}")
     try:
         file = load_kernel_file(path)
         (workload,) = file.workloads()
@@ -399,6 +399,8 @@ def _shape(value: Any) -> Any:  # noqa: ANN401 - the caller's
     """An array without its fractions, which are not copied; one of whole numbers as it is."""
     if not hasattr(value, "data_ptr"):
         return value
+    if is_bfloat16(value):
+        return value.new_zeros(tuple(value.shape), device="cpu")
     try:
         dtype = np.dtype(str(value.dtype).removeprefix("torch."))
     except TypeError:
@@ -483,7 +485,7 @@ def _condition(names: Sequence[str], values: Sequence[Any]) -> str:
     return " and ".join(map(one, names, values))
 
 
-def _replace(path: Path, text: str) -> None:
+def write_at_once(path: Path, text: str) -> None:
     """Write a file at once: other processes may record, too."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")
@@ -504,4 +506,4 @@ def _write_sweep(folder: Path, options: Mapping[str, Any]) -> None:
     own = {one.name for one in fields(SearchOptions)} - {"objective"}
     of_search = {key: value for key, value in options.items() if key in own and value is not None}
     document: dict[str, Any] = {"sweep": head, "options": of_search, "group": [group]}
-    _replace(folder / _SWEEP, toml_text(document))
+    write_at_once(folder / _SWEEP, toml_text(document))

@@ -488,10 +488,9 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
     first = f"; first error: {item.compile_errors[0]}" if item.compile_errors else ""
     if any(reason in item.pruned for reason in _SPILLS):
         first += f"; spills = true under [constraints] in {path} lets them be tried"
-    needed = min((r.removeprefix(_NEEDS) for r in item.pruned if r.startswith(_NEEDS)), default="0.0")
-    major, minor = map(int, needed.split("."))
-    if major and (simulated := serving((major, minor))):
-        first += f"; --device {simulated} models a GPU that has it"
+    needed = [r.removeprefix(_NEEDS).split(".") for r in item.pruned if r.startswith(_NEEDS)]
+    simulated = serving(min((int(major), int(minor)) for major, minor in needed)) if needed else ""
+    first += f"; --device {simulated} models a GPU that has it" if simulated else ""
     return f"{item.workload}: none of {len(item.space)} configurations is left ({reasons}){first}"
 
 

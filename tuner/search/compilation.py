@@ -34,6 +34,7 @@ from tuner.space.search_view import Candidate
 _TOGETHER = 8
 _ALIKE = 48  # beside the default: so many with one error, of all values of tunables, are taken for all
 _FIRST_ERROR = re.compile(r"\S+\(\d+\): (?:catastrophic )?error.*")
+_STAGE = re.compile(r": stage '[^']*', .*? of [^:]*: ")  # behind it stands what other compilers say
 
 _Key = tuple[int, Configuration]  # place of a workload, and one of its configurations
 
@@ -397,7 +398,8 @@ def by_new_values(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _first_error(text: str) -> str:
     """The first error of a compiler's output, without what names the configuration."""
     match = _FIRST_ERROR.search(text)
-    return text if match is None else match[0]
+    stage = _STAGE.search(text) if match is None else None
+    return match[0] if match else text[stage.end() :] if stage else text
 
 
 def _keys(trials: Iterable[Trial]) -> list[_Key]:

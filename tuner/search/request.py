@@ -38,8 +38,8 @@ class SearchRequest(SearchOptions):
             InputError: an option that cannot be; the message names it.
         """
         check_options({name: getattr(self, name) for name in OPTIONS}, lambda name: OPTIONS[name].flag)
-        if self.patience is not None and not _takes(self.policy, "patience"):
-            patient = ", ".join(name for name in registry.names("policy") if _takes(name, "patience"))
+        if self.patience is not None and not _takes_patience(self.policy):
+            patient = ", ".join(name for name in registry.names("policy") if _takes_patience(name))
             raise InputError(f"--patience is no option of the policy {self.policy}; it is one of {patient}")
         if self.runs_per_day is None and self.pay_back_days != SearchOptions.pay_back_days:
             raise InputError(
@@ -69,8 +69,8 @@ class SearchRequest(SearchOptions):
         return self.policy_options | {"runs": self.runs_per_day * self.pay_back_days}
 
 
-def _takes(policy: str, option: str) -> bool:
-    return option in inspect.signature(registry.load("policy", policy)).parameters
+def _takes_patience(policy: str) -> bool:
+    return "patience" in inspect.signature(registry.load("policy", policy)).parameters
 
 
 def answer_query(

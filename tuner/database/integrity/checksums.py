@@ -223,7 +223,7 @@ def is_sound(table: str, row: Sequence[object]) -> bool:
 
 def verified(table: str) -> str:
     """A condition for the end of a WHERE clause: true, or the statement fails as a row is not sound."""
-    return _call("row_is_sound", TABLES[table], f"{table}.")
+    return f"row_is_sound('{table}', {TABLES[table].listed(f'{table}.')})"
 
 
 def teach(connection: sqlite3.Connection) -> None:
@@ -250,7 +250,7 @@ def watch(connection: sqlite3.Connection) -> None:
         name, columns = table.name, quoted(table.columns)
         here = " AND ".join(f'"{column}" = NEW."{column}"' for column in table.key_columns)
         update = f"UPDATE {name} SET version = {version}, checksum = {_sum(table, version)} WHERE {here};"  # noqa: S608
-        check = f"SELECT {_call('row_is_sound', table, 'OLD.')};"
+        check = f"SELECT row_is_sound('{name}', {table.listed('OLD.')});"
         inserted = ("inserted", f"AFTER INSERT ON main.{name} WHEN NEW.checksum IS NULL", update)
         for what, when, body in (
             *(() if table.inserted_with_checksum else (inserted,)),
@@ -259,10 +259,6 @@ def watch(connection: sqlite3.Connection) -> None:
             ("deleting", f"BEFORE DELETE ON main.{name}", check),
         ):
             connection.execute(f"CREATE TEMP TRIGGER {name}_{what} {when} BEGIN {body} END")
-
-
-def _call(function: str, table: Table, prefix: str) -> str:
-    return f"{function}('{table.name}', {table.listed(prefix)})"
 
 
 def _sum(table: Table, version: str) -> str:

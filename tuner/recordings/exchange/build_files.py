@@ -362,7 +362,6 @@ def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
 # --- What frameworks read: fused-MoE files of vLLM and SGLang by numbers of tokens, and ``triton.Config``.
 
 _MOE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
-_OF_TRITON = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # that have names in ``triton.Config``
 _USUAL = {("num_ctas", 1), ("maxnreg", 0), ("enable_fp_fusion", True), ("SPLIT_K", 1)}  # as if not stated
 _LAUNCHED = ("num_ctas", "maxnreg", "enable_fp_fusion")  # what Triton is told beside those of _MOE
 _PASSED = {"vllm": (*_MOE, *_LAUNCHED), "sglang": (*_MOE, *_LAUNCHED, "USE_TMA")}
@@ -495,7 +494,7 @@ def triton_configs(runs: Sequence[ExportedRun]) -> str:
                     " its file, which has to be as it was tuned"
                 )
             entries[build.entries] = None
-            of.setdefault(_config(name, build.config), []).append(f"{name} on {run.device} for {run.goal}")
+            of.setdefault(build.triton_config(), []).append(f"{name} on {run.device} for {run.goal}")
     if len(entries) > 1:
         launched = ", ".join(map(" + ".join, entries))
         raise InputError(f"a list of triton.Config is of one function; these runs launch {launched}")
@@ -507,21 +506,3 @@ def triton_configs(runs: Sequence[ExportedRun]) -> str:
     types = "import triton.language as tl\n" if any("tl." in config for config in of) else ""
     listed = "".join(f"    {line}\n" for line in lines)
     return f"# Written by tuner {VERSION}.\nimport triton\n{types}\nconfigs = [\n{listed}]\n"
-
-
-def _config(name: str, values: Mapping[str, TunableValue]) -> str:
-    """A configuration as Python; a text such as ``tl.float16`` is the type of this name.
-
-    Raises:
-        InputError: a name is none of a parameter.
-    """
-    told = {key: value for key, value in values.items() if (key, value) != ("enable_fp_fusion", True)}
-    if odd := [key for key in told if not key.isidentifier()]:
-        raise InputError(f"{name}: {odd[0]!r} is no name of a parameter of Python")
-    text = {
-        key: value if isinstance(value, str) and re.fullmatch(r"tl\.\w+", value, re.ASCII) else ascii(value)
-        for key, value in told.items()
-    }
-    constants = ", ".join(f'"{key}": {value}' for key, value in text.items() if key not in _OF_TRITON)
-    options = "".join(f", {key}={value}" for key, value in text.items() if key in _OF_TRITON)
-    return f"triton.Config({{{constants}}}{options})"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # --- What builds a configuration, read from the record that a run has stored of it.
 
+_OF_TRITON = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # that have names in ``triton.Config``
+
 
 @dataclass(frozen=True)
 class Build:
@@ -67,10 +69,27 @@ class Build:
         """
         return shlex.join(self.words())
 
+    def triton_config(self) -> str:
+        """A call of ``triton.Config``; a text such as ``tl.float16`` is the type of this name."""
+        told = {
+            name: value
+            if isinstance(value, str) and re.fullmatch(r"tl\.\w+", value, re.ASCII)
+            else ascii(value)
+            for name, value in (self.config or {}).items()
+            if (name, value) != ("enable_fp_fusion", True)
+        }
+        constants = ", ".join(f'"{name}": {value}' for name, value in told.items() if name not in _OF_TRITON)
+        options = "".join(f", {name}={value}" for name, value in told.items() if name in _OF_TRITON)
+        return f"triton.Config({{{constants}}}{options})"
+
     def launches(self) -> list[str]:
-        """Return entries with template arguments, and launch parameters: ``f<4> with block=64``."""
+        """Entries with template arguments or a ``triton.Config``, and parameters: ``f<4> with block=64``."""
+        others = {name: value for name, value in self.parameters.items() if name not in (self.config or ())}
+        parameters = ", ".join(f"{name}={macro_value(value)}" for name, value in others.items())
+        if self.config is not None:
+            told = ", ".join(filter(None, (self.triton_config(), parameters)))
+            return [f"{' and '.join(self.entries)} with {told}"]
         entries = [entry for entry in self.entries if "<" in entry]
-        parameters = ", ".join(f"{name}={macro_value(value)}" for name, value in self.parameters.items())
         if not parameters:
             return entries
         if not entries and len(self.entries) == 1:
@@ -97,6 +116,8 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
     fields = Fields(record, "expanded")
     macros = fields.fields("macros", "expanded macros")
     config = fields.fields("config", "expanded config") if "config" in fields else None
+    if odd := [name for name in config or () if not name.isidentifier()]:
+        raise ValueError(f"expanded config: {odd[0]!r} is no name of a parameter of Python")
     lists = {
         key: fields.value(key, checking.TEXTS) if key in fields else ()
         for key in ("options", "entries", "parameters")

@@ -154,7 +154,7 @@ def _order(value: Any) -> tuple[int, Any]:  # noqa: ANN401 - of a tunable
 def panel(
     title: str, *content: "str | Markup | None", sub: str = "", wide: bool = False, id_: str = ""
 ) -> Markup:
-    """A panel."""
+    """A panel of a page: a heading, a sentence below it, and its content."""
     return element(
         "section",
         element("h3", title, dir="auto"),

@@ -53,8 +53,11 @@ def included(text: str) -> list[Include]:
     return list(_Scan(text).includes())
 
 
+_ODD = re.compile("[\0\ud800-\udfff]")  # a null ends a text in C, and a surrogate has no place in UTF-8
+
+
 def check_includes(path: str, text: str, headers: Sequence[tuple[str, str]], folders: Sequence[str]) -> None:
-    """Refuse a source that reaches a file which is not its own.
+    """Refuse a source that reaches a file which is not its own, or of which a compiler would see a part.
 
     Args:
         path: of the source, for messages.
@@ -65,6 +68,11 @@ def check_includes(path: str, text: str, headers: Sequence[tuple[str, str]], fol
     Raises:
         RefusedIncludeError: it does; the message names the file, the line and the name.
     """
+    for name, body in ((path, text), *headers):
+        odd = _ODD.search(body)
+        if odd:
+            what = "a null" if odd[0] == "\0" else "half a character"
+            raise RefusedIncludeError(f"{name}: character {odd.start()} is {what}: it is no text")
     _Walk(dict(headers), [os.path.realpath(folder) for folder in folders]).look(path, text)
 
 
