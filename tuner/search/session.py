@@ -244,7 +244,8 @@ class Session:
                 self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
             self._measure(self._default)
             with self._compilation.within(self._limits):
-                if self._kept is not None and not plan.covers_space and self._verified is None:
+                whole = plan.covers_space and self._limits.budget is None
+                if self._kept is not None and not whole and self._verified is None:
                     self._measure(self._kept)  # a policy need not come by it
                 if solo.trial is not None:
                     valid = self._measure(solo.trial, whole=True).ok  # the answer is held against it
