@@ -187,7 +187,7 @@ def by_rule(
         One of them; None where there is none.
     """
     if kept in ties:
-        return kept
+        return next(trial for trial in ties if trial == kept)  # with its tunables as they were declared
     if rank is None:
         return min(ties, key=lambda trial: ties[trial].makespan_s or 0.0, default=None)
     alike = within([*ties.items()], TIE) if objective.needs_energy else ties

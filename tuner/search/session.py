@@ -154,7 +154,8 @@ class Session:
         self._leader: tuple[Trial, Measurement] | None = None  # the trial of lowest cost in this phase
         self._lowest_cost = self._best_cost = math.inf  # of trials; of what was told, repeats included
         self._reference_s: float | None = None  # makespan that --max-slowdown compares with
-        self._kept: Trial | None = None  # the stored answer, which stays the answer while it ties
+        # The stored answer, or that of another GPU: it stays the answer while it ties.
+        self._kept = None if self._verified is None else self._verified.answer
         self._confirmation = Confirmation(PairedRepeats(), {}, self._assumed)
         if verify and self._verified is None:
             self._tell(NOTHING_TO_VERIFY)
@@ -191,7 +192,8 @@ class Session:
             try:
                 self._recall(resumed)
                 solo = find_solo_bests(self._plan, self._spaces, self._store)
-                self._kept = stored_trial(self._plan, self._spaces, self._store)
+                if self._verified is None:
+                    self._kept = stored_trial(self._plan, self._spaces, self._store)
                 limit = self._search(solo)
                 self._compilation.end_ahead()
                 if confirm:
@@ -242,7 +244,8 @@ class Session:
                 self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
             self._measure(self._default)
             with self._compilation.within(self._limits):
-                if self._kept is not None and not plan.covers_space:
+                whole = plan.covers_space and self._limits.budget is None
+                if self._kept is not None and not whole and self._verified is None:
                     self._measure(self._kept)  # a policy need not come by it
                 if solo.trial is not None:
                     valid = self._measure(solo.trial, whole=True).ok  # the answer is held against it

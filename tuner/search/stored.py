@@ -11,7 +11,7 @@ from tuner.kernel_files.build_record import kernels_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import COVERAGE, timing_of
+from tuner.model.objective import COVERAGE, PARETO, timing_of
 from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
 from tuner.model.version import VERSION
@@ -157,7 +157,7 @@ def lockable(
     found, stale = list[LockedAnswer](), list[tuple[LockedAnswer, str]]()
     answers = [answer for run in store.all_answered() if (answer := stored_answer(run)) is not None]
     for answer in sorted(answers, key=lambda one: (not one.finished, -one.run)):
-        if not answer.on(device):
+        if not answer.on(device) or answer.objective.startswith(PARETO):  # a front is no one answer
             continue
         locked = _locked(answer)
         if any(locked.excludes(other) for other in found):
