@@ -17,7 +17,6 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import echo, write_whole
 from tuner.model.errors import InputError
-from tuner.model.objective import Objective
 
 if TYPE_CHECKING:
     from tuner.database.answer_lock import LockedAnswer
@@ -63,6 +62,8 @@ def lock(
     exit code is 1 where one costs more than the default, or does not run.
     """
     if objective is not None:
+        from tuner.model.objective import Objective
+
         Objective(objective)  # refuses what is none
     names, kernel_files = with_files(workloads, kernel_files)
     if frozen and not check:
