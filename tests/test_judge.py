@@ -243,6 +243,7 @@ def test_the_command(tmp_path: Path) -> None:
 
     assert (wrong.exit_code, right.exit_code) == (1, 0)
     assert wrong.stdout.startswith("wrong: relative error of output 0")
+    assert wrong.stdout.rstrip().endswith("is allowed, at size 999 (1 check)")
     assert document["verdict"] == "right"
     assert document["candidate_s"] > 0
     assert document["candidate_j"] is None

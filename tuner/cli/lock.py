@@ -32,7 +32,7 @@ _FILE = Path("tuner.lock")
     default=_FILE,
     show_default=True,
     metavar="FILE",
-    help="The lock file. What it has of other GPUs and workloads stays.",
+    help="The lock file. What it has of other GPUs and workloads is kept.",
 )
 @search_option("objective", text="Only answers for this one, e.g. energy. Default: all that are stored.")
 @click.option("--check", is_flag=True, help="Write nothing; measure each answer for this GPU again.")
@@ -59,7 +59,7 @@ def lock(
     the file first where the variable TUNER_LOCK or [tool.tuner] in pyproject.toml names it.
 
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
-    exit code is 1 where one costs more than the default, or does not run.
+    exit code is 1 where one costs more than the default, does not run, or is none of its kernel's.
     """
     if objective is not None:
         from tuner.model.objective import Objective
@@ -87,6 +87,8 @@ def _write(
     from tuner.database.answer_lock import read, written
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
+    from tuner.model.records import WorkloadName
+    from tuner.report.lists import counted
     from tuner.search.stored import lockable
 
     known = read(output).answers if output.exists() else ()
@@ -98,12 +100,16 @@ def _write(
         if _is_asked(locked, names, objective):
             echo(f"left out: {locked}: {why}", err=True)
     if not found:
+        for name in names:
+            for part in name.split("+"):
+                catalog.kernel(WorkloadName.parse(part).kernel)  # refuses what is none
         asked = " + ".join(names) or "any workload"
         raise InputError(f"no answer of {asked} is stored for {identity.name}: `tuner run` finds one")
     kept = [one for one in known if not any(one.excludes(other) for other in found)]
     write_whole(output, written([*kept, *found]), f"--output {output}")
     changed = sum(one not in known for one in found)
-    echo(f"{output}: {len(found)} answers of {identity.name}, {changed} of them new; {len(kept)} others stay")
+    told = f"{counted(len(found), 'answer')} of {identity.name}, {changed} new; {len(kept)} others kept"
+    echo(f"{output}: {told}")
 
 
 def _is_asked(locked: "LockedAnswer", names: tuple[str, ...], objective: str | None) -> bool:
@@ -125,7 +131,7 @@ def _check(
     frozen: bool,
 ) -> None:
     from tuner.cli.main import orderly_stop
-    from tuner.database.answer_lock import read, unfit
+    from tuner.database.answer_lock import elsewhere, read, unfit
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import WorkloadName
@@ -142,17 +148,21 @@ def _check(
             one.name for one in locked.workload if WorkloadName.parse(one.name).kernel not in catalog.kernels
         ]
         why = f"no kernel file of {', '.join(unknown)} is here; name it with --kernel" if unknown else ""
+        wrong = ""
         if not why:
             query = answer_query(catalog, specs, device, objective=locked.objective)
-            why = unfit(locked, query)
+            why = elsewhere(locked, query)
+            wrong = unfit(locked, query)
         if why:
             if frozen and locked.is_of(identify(device)):
                 raise InputError(f"--frozen: {path}: {locked}: {why}")
             echo(f"left out: {locked}: {why}", err=True)
             left_out += 1
             continue
-        with orderly_stop(), RunProgress(locked.objective.partition(" ")[0]) as progress:
-            held, told = check_locked(locked, specs, catalog, device, progress)
+        held, told = False, wrong
+        if not wrong:
+            with orderly_stop(), RunProgress(locked.objective.partition(" ")[0]) as progress:
+                held, told = check_locked(locked, specs, catalog, device, progress)
         failed += not held
         echo(f"{'holds' if held else 'FAILS'}: {locked}: {told}")
     if left_out == len(asked):

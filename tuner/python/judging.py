@@ -93,7 +93,8 @@ class Judgement:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict}{self.reason and ': '}{self.reason} ({self.checks} checks)"]
+        checked = f"{self.checks} check{'' if self.checks == 1 else 's'}"
+        lines = [f"{self.verdict}{self.reason and ': '}{self.reason} ({checked})"]
         for word, unit, one, other, ratio in (
             ("time", "s", self.candidate_s, self.reference_s, self.time),
             ("energy", "J", self.candidate_j, self.reference_j, self.energy),
@@ -205,6 +206,7 @@ class _Court:
         self._checks = 0
         self._call_s: dict[Trial, float] = {}
         self._last: list[int] = []
+        self._at = ""
 
     def right(self, method: str, *args: object, more_s: float = _START_S) -> Any:  # noqa: ANN401 - its answer
         """Ask the process of reference and inputs; what goes wrong there is no candidate's fault."""
@@ -263,7 +265,7 @@ class _Court:
                 self._check(sizes)
                 paired = self._measured(sizes[0], _meter(library, self._notes))
         except _VerdictError as found:
-            return self._judgement(found.verdict, str(found))
+            return self._judgement(found.verdict, f"{found}{self._at}")
         one, other = (paired.joined()[side] for side in (_CANDIDATE, _REFERENCE))
         return replace(
             self._judgement("right"),
@@ -291,6 +293,7 @@ class _Court:
         """
         library, sets = self.right("make", secrets.randbits(63), count, size, self._writes)
         if _CANDIDATE in self._children:
+            self._at = f", at size {size[0]}" if size else ""
             self._candidate("load", sets, self._writes)
         return library, sets
 
