@@ -38,6 +38,7 @@ PROBLEMS = {
     "half": ("sizes = [256, 30]", "rng.random(n).astype(np.float16)", "(x): return x * x + x"),
     "holes": ("sizes = [256, 30]", "rng.normal(size=n).round(1)", "(x): return np.log(x)"),
     "count": ("", "rng.integers(0, 9, 500)", "(x): return np.bincount(x, minlength=9)"),
+    "slow": ("sizes = [9]", "rng.normal(size=n)", "(x): sum(range(10**6)); return x * x"),
     "above": ("sizes = [256, 30]", "rng.normal(size=n), rng.normal(size=n)", "(x, y): return x > y"),
 }
 # candidates of a problem, with what stands above them
@@ -163,6 +164,17 @@ def test_cheats_are_caught(candidate: str, tmp_path: Path) -> None:
     assert re.match(CHEATS[candidate], str(judgement)), judgement
     assert judgement.time is None
     assert list(tmp_path.iterdir()) == [tmp_path / "judged.py"]
+
+
+def test_a_candidate_that_is_slower_with_fresh_inputs_is_told(tmp_path: Path) -> None:
+    """It may keep answers, and wait as long as no cheat would."""
+    waits = (
+        "(x): sum(range(10**6 if x[0] in kept else 16 * 10**5)); kept.add(x[0]); return x * x | kept = set()"
+    )
+    judgement = judged(written(tmp_path, "slow", waits))
+
+    assert judgement.verdict == "right"
+    assert "it may keep answers" in " ".join(judgement.notes)
 
 
 def test_a_copy_of_its_process_and_its_files_end_with_it(

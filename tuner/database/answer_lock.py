@@ -387,7 +387,7 @@ def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
 
 
 def elsewhere(locked: LockedAnswer, query: AnswerQuery) -> str:
-    """What of a question a locked answer is not for: GPU, driver or kernels; empty where it is for all."""
+    """The GPU, driver or kernel of a question that a locked answer is not for, in words; empty for none."""
     device = query.device
     if not locked.is_of(device):
         return f"it is not for {device.name}"

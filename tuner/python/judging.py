@@ -56,6 +56,7 @@ _MOST_SETS, _LEAST_SETS = 256, 4
 _MOST_CALLS, _PATIENCE = 10**7, 4.0  # so many times what they should take are waited for
 _LONGEST_S = 1e5
 _CACHED, _CACHED_S = 2.0, 2e-3  # times, and seconds of a half, that fresh inputs may take longer
+_WARM = 1.3  # times that are told
 
 
 @dataclass(frozen=True)
@@ -395,12 +396,12 @@ class _Court:
                 break
         theirs = max(1.0, min(turn[_REFERENCE].factor for turn in turns))
         least = min((turn[_CANDIDATE] for turn in turns), key=lambda turn: turn.factor)
-        if least.factor > _CACHED * theirs and (least.fresh_s - least.again_s) * half > _CACHED_S:
-            raise _VerdictError(
-                "cheats",
-                f"it keeps answers between calls: one with inputs that it has seen takes"
-                f" {si(least.again_s, 's')}, one with fresh ones {si(least.fresh_s, 's')}",
-            )
+        if least.factor > _WARM * theirs and (least.fresh_s - least.again_s) * half > _CACHED_S:
+            took = f"takes {si(least.again_s, 's')}, one with fresh ones {si(least.fresh_s, 's')}"
+            if least.factor > _CACHED * theirs:
+                kept = "it keeps answers between calls: one with inputs that it has seen"
+                raise _VerdictError("cheats", f"{kept} {took}")
+            self._notes.append(f"it may keep answers: a call with inputs that it has seen {took}")
         return paired
 
     def _run(self, side: Trial, first: int, stop: int, count: int) -> tuple[float, float]:
