@@ -54,9 +54,9 @@ def lock(
     """Write the stored answers of this GPU to a lock file, in which every user of the repository finds them.
 
     Answers are those that are fresh: of this kind of GPU, this driver and the present kernels. WORKLOAD is a
-    kernel at one size, or several that run together, joined by +; KERNEL all that is stored of it; without
-    one all is written. `tuner best`, `tuner.apply`, `tune_kernel`, the daemon and Triton's decorators read
-    the file first where the variable TUNER_LOCK or [tool.tuner] in pyproject.toml names it.
+    kernel at one size, or several that run together, joined by +; KERNEL, or its file, all that is stored of
+    it; without one all is written. `tuner best`, `tuner.apply`, `tune_kernel`, the daemon and Triton's
+    decorators read the file first where the variable TUNER_LOCK or [tool.tuner] in pyproject.toml names it.
 
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
     exit code is 1 where one costs more than the default, does not run, or is none of its kernel's.
