@@ -17,7 +17,6 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import echo, write_whole
 from tuner.model.errors import InputError
-from tuner.model.objective import Objective
 
 if TYPE_CHECKING:
     from tuner.database.answer_lock import LockedAnswer
@@ -62,6 +61,8 @@ def lock(
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
     exit code is 1 where one costs more than the default, or does not run.
     """
+    from tuner.model.objective import Objective
+
     if objective is not None:
         Objective(objective)  # refuses what is none
     names, kernel_files = with_files(workloads, kernel_files)
