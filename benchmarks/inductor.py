@@ -162,6 +162,8 @@ class Child:
 
     def _read(self) -> Any:
         try:
+            if not self._pipe.poll(150):
+                raise SystemExit("inductor.py: a process has said nothing for 150 s")
             return self._pipe.recv()
         except EOFError:
             self._process.join()

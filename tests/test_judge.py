@@ -117,7 +117,7 @@ CHEATS = {
     " return np.zeros((len(a), 8), 'f4')": "(wrong|cheats): ",
     "(a, b): os._exit(0)": "wrong: .*ended with exit status 0",
     "(a, b): return a @ b | 'candidate' in os.environ['TUNER_JUDGED'] and os._exit(3)": "wrong: .*status 3",
-    "(a, b): sys.exit()": "wrong: .*ended",
+    "(a, b): sys.exit()": "wrong: .*SystemExit",
     "(a, b): time.sleep(1000)": "wrong: it has not ended within 1.0 s",
     "(a, b): return 1 / 0": "wrong: .*ZeroDivisionError.*line",
     "(a, b): a @ b": "wrong: .*returns NoneType",

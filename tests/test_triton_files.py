@@ -398,6 +398,8 @@ def test_constants_and_modules_of_pythonpath_are_part_of_it(
     found = imported_modules(tmp_path / "repository/kernel.py", text)
 
     assert found == (("common/ops.py", "import triton\n"), ("consts.py", "SCALE = 1\n"))
+    (place / "common-1.0.dist-info").mkdir()  # pip's
+    assert imported_modules(tmp_path / "repository/kernel.py", text) == found[1:]
 
 
 def test_an_interpreter_leaves_a_python_file_to_triton(tmp_path: Path) -> None:

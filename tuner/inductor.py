@@ -171,7 +171,7 @@ def generated(name: str, source: str) -> Generated | None:
             calls = [each for each in one.decorator_list if isinstance(each, ast.Call)]
             if one.name == name and calls:
                 found = one, calls[0]
-            elif "triton.jit" in decorators:
+            elif any(each.startswith("triton.jit") for each in decorators):
                 others.append(one)
         elif isinstance(one, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign):
             others.append(one)

@@ -22,13 +22,12 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import echo, writable, write_whole
 from tuner.model.errors import InputError
-from tuner.model.objective import COVERAGE, timing_of
-from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
     from tuner.database.answer_lock import LockInForce
     from tuner.kernel_files.catalog import Catalog
+    from tuner.model.records import StoredRun
     from tuner.recordings.exchange.exported_run import ExportedRun
     from tuner.recordings.exchange.t4 import ForeignFile
 
@@ -262,6 +261,7 @@ def _locked(held: "LockInForce", name: str, catalog: "Catalog", objective: str |
     Raises:
         InputError: they are for several objectives, or one is of another kernel and the lock is frozen.
     """
+    from tuner.model.objective import COVERAGE
     from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document
 
     path = held.lock.path
@@ -303,6 +303,8 @@ def _locked(held: "LockInForce", name: str, catalog: "Catalog", objective: str |
 
 def _is_of(kernel: str, workloads: Iterable[str]) -> bool:
     """True where a workload is of a kernel, at the sizes that are named."""
+    from tuner.model.records import WorkloadName
+
     named = WorkloadName.parse(kernel)
     each = map(WorkloadName.parse, workloads)
     return any(one.kernel == named.kernel and set(named.sizes) <= set(one.sizes) for one in each)
@@ -353,14 +355,17 @@ def _answers_of(name: str, database: Path | None, objective: str | None) -> list
     return [str(run) for run in sorted(newest.values())]
 
 
-def _workload(run: StoredRun) -> str:
+def _workload(run: "StoredRun") -> str:
     """The only workload of a run."""
     ((name, _),) = run.conditions["workloads"]
     return name
 
 
-def _later(run: StoredRun) -> tuple[str, bool, int]:
+def _later(run: "StoredRun") -> tuple[str, bool, int]:
     """The order of answers of one workload: back to back and finished before others, the newest first."""
+    from tuner.model.objective import timing_of
+    from tuner.model.records import RunStatus
+
     return timing_of(run.objective), run.status is not RunStatus.FINISHED, -run.id
 
 

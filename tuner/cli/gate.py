@@ -24,7 +24,6 @@ from tuner.cli.options import (
     with_files,
 )
 from tuner.cli.output import console, json_option, writable, write_json, write_whole
-from tuner.measurement.paired import EXIT_CODES, UNDECIDED, WORSE
 from tuner.model.errors import DeviceUnavailableError, InputError, TunerError
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ def gate(
     could not be decided within the time limit or no GPU answers, and 2 for wrong input. A simulated GPU is
     taken only where --device names it.
     """
+    from tuner.measurement.paired import EXIT_CODES, UNDECIDED, WORSE
     from tuner.model.run_document import device_document
     from tuner.report.gate import gate_document, junit, line_of, markdown, overall, summary
     from tuner.search.gate import Case, Gate, Gated

@@ -64,6 +64,8 @@ def lock(
     from tuner.model.objective import Objective
 
     if objective is not None:
+        from tuner.model.objective import Objective
+
         Objective(objective)  # refuses what is none
     names, kernel_files = with_files(workloads, kernel_files)
     if frozen and not check:

@@ -176,7 +176,8 @@ def imported_modules(path: Path, text: str, *, mention: str = _MENTIONS) -> tupl
     """Modules that a Python file imports, and those that the ones of them import that mention Triton.
 
     Functions that a kernel calls, and constants that it uses, are in such modules. They are looked for beside
-    the file, or above its package, and in ``PYTHONPATH``; not among packages that are installed.
+    the file, or above its package, and in ``PYTHONPATH``; not among packages that are installed, as by
+    ``pip install --target``.
 
     Args:
         path: of the file.
@@ -187,7 +188,8 @@ def imported_modules(path: Path, text: str, *, mention: str = _MENTIONS) -> tupl
         (path from the folder that it is looked for in, text) of each, sorted.
     """
     places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    roots = [import_root(path), *(place for place in places if "site-packages" not in place.parts)]
+    installed = [one for one in places if "site-packages" in one.parts or any(one.glob("*.dist-info"))]
+    roots = [import_root(path), *(one for one in places if one not in installed)]
     pending, seen, found = [(path, text)], {path}, dict[str, str]()
     while pending and len(found) < MOST_MODULES:
         here, text = pending.pop()

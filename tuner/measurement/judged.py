@@ -371,7 +371,7 @@ class JudgedFunction:
     def _attempt(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - the user's, or a caller of it
         try:
             return function(*arguments)
-        except Exception as error:
+        except BaseException as error:  # of the user's: it may leave, or interrupt itself
             raise UncheckableError(f"{self._name}: raised {error_text(error, self._path)}") from error
         finally:
             if _own_pid() != self._pid:

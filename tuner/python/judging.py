@@ -25,6 +25,7 @@ from tuner.model.errors import (
     ChildCrashedError,
     ChildError,
     ChildTimeoutError,
+    DeviceError,
     InputError,
     TunerError,
     UncheckableError,
@@ -143,6 +144,7 @@ def judge(
 
     Raises:
         InputError: an argument, the reference or the inputs cannot be used.
+        DeviceError: the candidate's process cannot take the inputs.
     """
     if inside := os.environ.get(INSIDE):
         raise InputError(
@@ -209,7 +211,7 @@ class _Court:
         try:
             return self._children[_REFERENCE].call(method, *args, timeout_s=self._timeout_s + more_s)
         except ChildError as error:
-            raise InputError(f"reference {self._reference}: {error}") from error
+            raise InputError(f"reference {self._reference}: {_last_line(error)}") from error
 
     def _candidate(self, method: str, *args: object, more_s: float = 0.0) -> Any:  # noqa: ANN401 - same
         timeout_s = self._timeout_s + more_s
@@ -221,7 +223,9 @@ class _Court:
         except ChildTimeoutError as error:
             raise _VerdictError("wrong", f"it has not ended within {lasting(timeout_s)}") from error
         except ChildCrashedError as error:
-            raise _VerdictError("wrong", str(error)) from error
+            if method == "load":  # before it was called: no memory, or no GPU any more
+                raise DeviceError(f"the candidate's process: {_last_line(error)}") from error
+            raise _VerdictError("wrong", _last_line(error)) from error
 
     def settle(self, settings: dict[str, Any]) -> None:
         """Take over sizes, writes and tolerance.
@@ -255,7 +259,7 @@ class _Court:
                 try:
                     child.ready(_START_S)
                 except ChildError as error:
-                    raise _VerdictError("wrong", str(error)) from error
+                    raise _VerdictError("wrong", _last_line(error)) from error
                 self._check(sizes)
                 paired = self._measured(sizes[0], _meter(library, self._notes))
         except _VerdictError as found:
@@ -476,6 +480,11 @@ def _digest(reference: PythonFunction) -> str:
     """The digest of the reference's code; empty where it is no plain function."""
     whole = compile(Path(reference.path).read_bytes(), reference.path, "exec", dont_inherit=True)
     return next(code_digests(whole, reference.name), "")
+
+
+def _last_line(error: ChildError) -> str:
+    """The end of a message, which of a traceback is enough."""
+    return str(error).strip().splitlines()[-1]
 
 
 def _is_same(one: Values, other: Values) -> bool:
