@@ -105,7 +105,7 @@ def _write(
     kept = [one for one in known if not any(one.excludes(other) for other in found)]
     write_whole(output, written([*kept, *found]), f"--output {output}")
     changed = sum(one not in known for one in found)
-    echo(f"{output}: {len(found)} answers of {identity.name}, {changed} of them new; {len(kept)} others stay")
+    echo(f"{output}: {len(found)} written for {identity.name}, {changed} of them new; {len(kept)} others stay")
 
 
 def _is_asked(locked: "LockedAnswer", names: tuple[str, ...], objective: str | None) -> bool:
