@@ -231,8 +231,7 @@ def _cases(question: _Question, identity: "DeviceIdentity", objective: str) -> "
         cases = []
         for names in locked_sets(reference, specs, identity):
             new, old = (pinned_of_lock(lock, names, identity, objective) for lock in reference)
-            pinned = new or old
-            cases.append(Case(names if pinned is None else pinned.specs, old, new))
+            cases.append(Case(names, old, new))
         return cases
     with reading(reference) as store:
         if store is None:

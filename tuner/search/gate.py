@@ -120,7 +120,7 @@ def compared(
     """
     begun_s = now_s()
     first = {new: measure(new) for new in (False, True)}
-    failed = _failed(first, now_s() - begun_s)
+    failed = _failed(first, now_s() - begun_s, NO_WORSE)
     if failed is not None:
         return failed
     turns: list[Turn] = []
@@ -129,7 +129,7 @@ def compared(
         before_s = now_s()
         for order in ((False, True), (True, False)):
             turn = {new: measure(new) for new in order}
-            if (failed := _failed(turn, now_s() - begun_s)) is not None:
+            if (failed := _failed(turn, now_s() - begun_s, UNDECIDED)) is not None:
                 return failed
             turns.append((turn[False], turn[True]))
         passed_s = now_s() - begun_s
@@ -154,8 +154,8 @@ def compared(
     return Gated("", verdict, why[verdict], costs, len(turns), passed_s, tuple(_flags(turns)))
 
 
-def _failed(sides: Mapping[bool, Measurement], passed_s: float) -> Gated | None:
-    """The verdict where a side does not run; None where both do."""
+def _failed(sides: Mapping[bool, Measurement], passed_s: float, without_old: str) -> Gated | None:
+    """The verdict where a side does not run, or only the old one; None where both do."""
     failed = {new: side for new, side in sides.items() if not side.ok or side.makespan_s is None}
     if not failed:
         return None
@@ -164,7 +164,7 @@ def _failed(sides: Mapping[bool, Measurement], passed_s: float) -> Gated | None:
     status = f"{side.status.value if side else ''}{detail and f': {detail}'}"
     if True in failed:
         return Gated("", WORSE, f"the new one does not run: {status}", device_s=passed_s)
-    return Gated("", NO_WORSE, f"the old one does not run here: {status}", device_s=passed_s)
+    return Gated("", without_old, f"the old one does not run here: {status}", device_s=passed_s)
 
 
 def _verdict(ratio: Ratio | None, margin: float) -> str:
@@ -276,20 +276,23 @@ def pinned_of_store(store: Store, catalog: Catalog, spec: str, identity: DeviceI
 
 
 def pinned_of_lock(
-    lock: AnswerLock | None, names: tuple[str, ...], identity: DeviceIdentity, objective: str
+    lock: AnswerLock | None, specs: tuple[str, ...], identity: DeviceIdentity, objective: str
 ) -> PinnedAnswer | None:
     """The answer that a lock file has for workloads on a GPU; None where it has none.
 
     Args:
         lock: the file; None where there was none.
-        names: of the workloads that run together, sorted.
+        specs: the workloads that run together, with the batches of the answer that goes before others.
         identity: of the GPU.
-        objective: whose answer goes before others.
+        objective: whose answer goes before others of these batches.
     """
     if lock is None:
         return None
-    answers = (one for one in _locked_for(lock, identity) if one.names == names)
-    answer = min(answers, key=lambda one: one.objective != objective, default=None)
+    names = sorted(str(WorkloadName.parse(spec).without_batch()) for spec in specs)
+    answers = (one for one in _locked_for(lock, identity) if [*one.names] == names)
+    answer = min(
+        answers, key=lambda one: ({*one.specs} != {*specs}, one.objective != objective), default=None
+    )
     if answer is None:
         return None
     return PinnedAnswer(
@@ -305,7 +308,9 @@ def pinned_of_lock(
 def locked_sets(
     locks: Sequence[AnswerLock | None], specs: Sequence[str], identity: DeviceIdentity
 ) -> list[tuple[str, ...]]:
-    """Names of the workloads that lock files have answers of for a GPU, as far as they are asked for.
+    """Workloads, with batches, that lock files have answers of for a GPU, as far as they are asked for.
+
+    Of those that both have, the batches are those of the file as it is.
 
     Args:
         locks: the file as it is, and as it was; None where there was none.
@@ -315,12 +320,15 @@ def locked_sets(
     Raises:
         InputError: they have none of one that is asked for.
     """
-    answers = [one for lock in locks if lock is not None for one in _locked_for(lock, identity)]
-    known = list(dict.fromkeys(answer.names for answer in answers))
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for lock in locks:
+        answers = [] if lock is None else _locked_for(lock, identity)
+        known |= {one.specs: one.names for one in answers if one.names not in {*known.values()}}
     sets: dict[tuple[str, ...], None] = {} if specs else dict.fromkeys(known)
     for spec in specs:
         name = str(WorkloadName.parse(spec).without_batch())
-        found = [names for names in known if names == (name,) or _is_of(names, name)]
+        found = [one for one, names in known.items() if names == (name,) or _is_of(names, name)]
+        found = [one for one in found if one == (spec,)] or found
         if not found:
             raise InputError(f"--against: no answer of {spec} is locked for {identity.name}")
         sets |= dict.fromkeys(found)
