@@ -102,11 +102,28 @@ def test_what_does_not_fit_is_named_and_ignored_or_refused(
     assert (found.exit_code, why in found.stderr) == (2, True)
 
 
-def test_an_answer_of_another_gpu_beside_that_of_this_one_is_no_trouble(force: Force, tmp_path: Path) -> None:
-    force(UNFIT["gpu"][0], LOCKED)
-    lock = in_force(frozen=True)
-    assert lock is not None
-    assert choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").configuration == OTHER
+@pytest.mark.parametrize("which", ["gpu", "driver"])
+def test_an_answer_for_another_machine_beside_that_for_this_one_is_no_trouble(
+    force: Force,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    which: str,
+) -> None:
+    """Neither where the lock is frozen, nor for a function of Triton, nor when it is checked."""
+    good = replace(LOCKED, workload=(replace(PART, configuration=dict(KERNEL.default(WORKLOAD))),))
+    part = LockedWorkload("add-0123456789ab", 1, "of the file", {"BLOCK": 256})
+    path = force(
+        *(replace(one, workload=good.workload) for one in (UNFIT[which][0], good)),
+        *(replace(one, workload=(part,)) for one in (UNFIT[which][0], good)),
+    )
+    monkeypatch.setenv("TUNER_LOCK_FROZEN", "1")
+    assert "tuner.lock" in choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").origin
+    launch = Launch("add", {}, (1,), {"device": DEVICE})
+    assert stored_values(part.name, launch, needed=True) == part.configuration
+    assert not caplog.text
+    checked = tuner("lock", NAME, "--check", "--frozen", "--device", DEVICE, "--output", path)
+    assert (checked.exit_code, "1 hold, 0 fail, 1 left out" in checked.stdout) == (0, True), checked.output
 
 
 def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +146,7 @@ def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.
     for text, says in (
         ('[tool.tuner]\nlokc = "own.lock"\n', "[tool.tuner]: 'lokc' is no key; did you mean 'lock'?"),
         ("[tool.tuner]\nlock = 3\n", "[tool.tuner]: lock is 3, not a text"),
+        ('<<<<<<< HEAD\n[tool.tuner]\nlock = "own.lock"\n', "is damaged, and has [tool.tuner]: "),
     ):
         project.write_text(text)
         with pytest.raises(InputError) as refused:
