@@ -140,6 +140,11 @@ class LockedAnswer:
         return tuple(str(WorkloadName.parse(one.name).with_batch(one.batch)) for one in self.workload)
 
     @property
+    def sets_clocks(self) -> bool:
+        """True where it sets a clock or a power limit."""
+        return not (self.clock_mhz is None and self.power_limit_w is None)
+
+    @property
     def timing(self) -> str:
         """Timing of its time: ``back-to-back`` or ``single``."""
         return timing_of(self.objective)
@@ -377,7 +382,7 @@ class LockInForce:
         """
         device, where = query.device, self.lock.path
         asked = [one for one in self.of_set(query.batches) if query.asks(one.objective)]
-        judged = [(one, unfit(one, query)) for one in of_gpu(asked, device)]
+        judged = [(one, unfit(one, query)) for one in of_gpu(asked, device, as_found=query.clocks_as_found)]
         fit = [as_stored(one, device, str(where)) for one, why in judged if not why]
         reasons = [f"{where}: {one}: {why}" for one, why in judged if why]
         if reasons and self.frozen:
@@ -385,9 +390,15 @@ class LockInForce:
         return served_answer(query, fit, fresh=True), tuple(reasons)
 
 
-def of_gpu(answers: Sequence[LockedAnswer], device: DeviceIdentity) -> list[LockedAnswer]:
-    """Those for a GPU and its driver; without one those for its kind, else the first, to say why not."""
+def of_gpu(
+    answers: Sequence[LockedAnswer], device: DeviceIdentity, *, as_found: bool = False
+) -> list[LockedAnswer]:
+    """Those for a GPU and its driver; without one those for its kind, else the first, to say why not.
+
+    Where clocks stay as found, those that set one are among them only if they are all there are.
+    """
     of_kind = [one for one in answers if one.is_of(device)]
+    of_kind = [one for one in of_kind if not (as_found and one.sets_clocks)] or of_kind
     return [one for one in of_kind if covers(one.driver, device.driver)] or of_kind or [*answers[:1]]
 
 
@@ -396,6 +407,8 @@ def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
     device = query.device
     if not locked.is_of(device):
         return f"it is not for {device.name}"
+    if query.clocks_as_found and locked.sets_clocks:
+        return "it sets a clock or a power limit, and here they stay as found"
     if not covers(locked.driver, device.driver):
         return f"it is for driver {locked.driver}, and this is {device.driver}"
     kernels = {WorkloadName.parse(one.name).kernel: one.kernel for one in locked.workload}

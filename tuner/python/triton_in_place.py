@@ -228,7 +228,7 @@ def _locked(
     workload = Workload(problem, (), 1)
     told = dict[str, None]()
     for objective in launch.objectives:
-        for one in of_gpu(lock.of_set([problem]), device):
+        for one in of_gpu(lock.of_set([problem]), device, as_found=True):
             query = _query(workload, objective, device, as_stored(one, device))
             served, reasons = replace(lock, lock=replace(lock.lock, answers=(one,))).served(query)
             if served is not None:
