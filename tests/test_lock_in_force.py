@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from answering_scene import Answers, shipped
-from cli_process import tuner
+from cli_process import PATIENCE_S, begun, tuner
+from stored_trials import store_sample
 
 from tuner.application.choice import choose
 from tuner.daemon.interface import Question
@@ -17,6 +18,7 @@ from tuner.kernel_tuner import tune_kernel
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
 from tuner.python.triton_in_place import Launch, stored_values
+from tuner.system.ownership import held_folder
 
 NAME, DEVICE = "scan-lf:N=64", "sim:h200"
 WORKLOAD = shipped().workload(NAME)
@@ -193,6 +195,24 @@ def test_what_is_tuned_locked_checked_and_called_again_is_one_configuration(
     assert "nothing is searched" in capsys.readouterr().out
     assert [one["block_size_x"] for one in again] == [best["best_config"]["block_size_x"]]  # type: ignore[index]
     assert best["best_config"]["block_size_x"] == environment["best_config"]["block_size_x"]  # type: ignore[index]
+
+
+def test_what_drifted_is_left_out_and_no_other_writer_is_overtaken(tmp_path: Path) -> None:
+    """What another process writes meanwhile stays."""
+    path, database = tmp_path / "tuner.lock", tmp_path / "runs.db"
+    assert tuner("run", NAME, "--device", DEVICE, "--budget", "2", "--database", database).exit_code == 0
+    words = ("lock", "--device", DEVICE, "--database", database, "--output", path)
+    with held_folder(tmp_path):
+        process = begun(*words)
+        path.write_text(written([UNFIT["gpu"][0]]), encoding="utf-8")
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert {one.gpu for one in read(path).answers} == {HERE.name, "NVIDIA H100"}
+
+    for _ in range(2):
+        store_sample(database, 1, "above")
+    left = tuner(*words)
+    assert (left.exit_code, "drifted: it is above" in left.stderr) == (2, True)
 
 
 def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:

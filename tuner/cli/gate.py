@@ -236,7 +236,7 @@ def _cases(question: _Question, identity: "DeviceIdentity", objective: str) -> "
     with reading(reference) as store:
         if store is None:
             raise InputError(f"--against {reference}: nothing is stored")
-        served = [pinned_of_store(store, question.catalog, spec, identity) for spec in specs]
+        served = [pinned_of_store(store, question.catalog, spec, identity, objective) for spec in specs]
     return [Case((spec,), answer, answer) for spec, answer in zip(specs, served, strict=True)]
 
 

@@ -23,7 +23,7 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from tuner.database.answer_lock import AnswerLock, LockedAnswer, covers
-from tuner.database.answers import stored_answer
+from tuner.database.best_known import DatabaseSource
 from tuner.database.ranking import AnswerQuery, allowed, served_answer
 from tuner.database.runs import Store
 from tuner.devices.gpu_users import ContentionProbe
@@ -254,8 +254,10 @@ def pinned_of_run(document: RunDocument, told: str) -> PinnedAnswer:
     )
 
 
-def pinned_of_store(store: Store, catalog: Catalog, spec: str, identity: DeviceIdentity) -> PinnedAnswer:
-    """The answer of a workload alone that a database serves.
+def pinned_of_store(
+    store: Store, catalog: Catalog, spec: str, identity: DeviceIdentity, objective: str
+) -> PinnedAnswer:
+    """The answer of a workload alone that a database serves; one for the objective goes before others.
 
     Raises:
         InputError: it has none.
@@ -263,16 +265,15 @@ def pinned_of_store(store: Store, catalog: Catalog, spec: str, identity: DeviceI
     workload = catalog.workload(spec)
     kernel = catalog.kernel(workload.kernel)
     query = AnswerQuery(
-        *((workload,), {kernel.name: kernel}, {kernel.name: kernel.fingerprint}, "", identity),
+        *((workload,), {kernel.name: kernel}, {kernel.name: kernel.fingerprint}, objective, identity),
         any_timing=True,
     )
-    runs = {run.id: run for run in store.answered([str(workload)], None)}
-    answers = [answer for run in runs.values() if (answer := stored_answer(run)) is not None]
-    served = served_answer(query, answers)
-    if served is None:
+    answers = DatabaseSource(store).of_set([str(workload)])
+    served = served_answer(query, answers) or served_answer(replace(query, objective=""), answers)
+    run = None if served is None else store.run(served.answer.run)
+    if run is None:
         raise InputError(f"--against: no answer of {workload} is stored for {identity.name}")
-    number = served.answer.run
-    return pinned_of_run(stored_document(store, runs[number]), f"run {number}")
+    return pinned_of_run(stored_document(store, run), f"run {run.id}")
 
 
 def pinned_of_lock(
