@@ -81,9 +81,14 @@ def test_every_face_gives_the_locked_answer(force: Force, tmp_path: Path) -> Non
     for words, notice in (((), "no answer for time is stored"), (("--objective", "energy"), "")):
         best = tuner("best", NAME, "--device", DEVICE, *words)
         assert (best.exit_code, f"of {path}" in best.stdout, notice in best.stderr) == (0, True, True)
-    reply = Answers(shipped(), {DEVICE: HERE}).reply(Question((NAME,), "energy", DEVICE))
+    daemon = Answers(shipped(), {DEVICE: HERE})
+    reply = daemon.reply(Question((NAME,), "energy", DEVICE))
     assert Configuration(reply.workloads[NAME].configuration) == OTHER
     assert (reply.run, reply.stale) == (None, ())
+    default = KERNEL.default(WORKLOAD)
+    force(replace(LOCKED, workload=(replace(PART, configuration=dict(default)),)))
+    reply = daemon.reply(Question((NAME,), "energy", DEVICE))
+    assert Configuration(reply.workloads[NAME].configuration) == default
     assert not nowhere.exists()
 
 
