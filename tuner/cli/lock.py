@@ -62,6 +62,8 @@ def lock(
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
     exit code is 1 where one costs more than the default, or does not run.
     """
+    from tuner.model.objective import Objective
+
     if objective is not None:
         from tuner.model.objective import Objective
 
@@ -107,8 +109,8 @@ def _write(
         known = read(output).answers if output.exists() else ()
         kept = [one for one in known if not any(one.excludes(other) for other in found)]
         write_whole(output, written([*kept, *found]), f"--output {output}")
-    changed = sum(one not in known for one in found)
-    echo(f"{output}: {len(found)} answers of {identity.name}, {changed} of them new; {len(kept)} others stay")
+    new, others = sum(one not in known for one in found), len(kept)
+    echo(f"{output}: {len(found)} written for {identity.name}, {new} of them new; {others} others stay")
 
 
 def _is_asked(locked: "LockedAnswer", names: tuple[str, ...], objective: str | None) -> bool:
