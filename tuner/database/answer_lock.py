@@ -163,7 +163,7 @@ class LockedAnswer:
             ({one.name: one.batch for one in each.workload}, each.gpu, each.objective, each.clock_mhz is None)
             for each in (self, other)
         ]
-        return questions[0] == questions[1] and _overlap(self.driver, other.driver)
+        return questions[0] == questions[1] and covers(self.driver, other.driver)
 
 
 @dataclass(frozen=True)
@@ -187,15 +187,11 @@ def driver_range(version: str) -> str:
     return version.partition(".")[0] if _parts(version) else version
 
 
-def covers(driver: str, version: str) -> bool:
-    """True for a version that a range holds."""
-    return _overlap(driver, version)
-
-
-def _overlap(one: str, other: str) -> bool:
-    (low, high), (least, most) = _ends(one), _ends(other)
+def covers(driver: str, other: str) -> bool:
+    """True for a version that a range holds, or a range that has versions in common with it."""
+    (low, high), (least, most) = _ends(driver), _ends(other)
     if not all(map(_parts, (low, high, least, most))):
-        return one == other
+        return driver == other
     return _not_above(low, most) and _not_above(least, high)
 
 
