@@ -137,6 +137,7 @@ def test_sides_take_turns_there_and_back() -> None:
     [
         (measured(1.0), measured(1.0, status=Status.WRONG_ANSWER), WORSE, "the new one does not run: wrong"),
         (measured(1.0, status=Status.TIMEOUT), measured(1.0), NO_WORSE, "the old one does not run here"),
+        (*2 * [measured(1.0, status=Status.LAUNCH_ERROR)], UNDECIDED, "neither side runs here: launch-error"),
         (measured(1.0), measured(1.0), UNDECIDED, "energy at the margin, or too unsure"),
         (measured(1.0, 1.0), measured(1.1, 1.0), WORSE, "time beyond the margin"),
         (measured(1.0, 1.0), measured(1.0, 1.2), WORSE, "energy beyond the margin"),

@@ -155,13 +155,21 @@ def compared(
 
 
 def _failed(sides: Mapping[bool, Measurement], passed_s: float, without_old: str) -> Gated | None:
-    """The verdict where a side does not run, or only the old one; None where both do."""
+    """The verdict where a side does not run; None where both do.
+
+    Args:
+        sides: what was measured of each.
+        passed_s: since the begin.
+        without_old: the verdict where only the old one does not run.
+    """
     failed = {new: side for new, side in sides.items() if not side.ok or side.makespan_s is None}
     if not failed:
         return None
     side = failed.get(True, failed.get(False))
     detail = next((result.detail for result in side.results if result.detail), "") if side else ""
     status = f"{side.status.value if side else ''}{detail and f': {detail}'}"
+    if len(failed) == len(sides):
+        return Gated("", UNDECIDED, f"neither side runs here: {status}", device_s=passed_s)
     if True in failed:
         return Gated("", WORSE, f"the new one does not run: {status}", device_s=passed_s)
     return Gated("", without_old, f"the old one does not run here: {status}", device_s=passed_s)
