@@ -1,6 +1,7 @@
 """``tuner lock``: tuned answers as a file that a repository commits, and its check on this GPU."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,8 +91,10 @@ def _write(
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
     from tuner.search.stored import lockable
+    from tuner.system.ownership import held_folder
 
-    known = read(output).answers if output.exists() else ()
+    if output.exists():
+        read(output)  # refused before anything is looked up
     catalog, identity = Catalog.load(kernel_files), identify(device)
     with reading(database) as store:
         found, left_out = ([], []) if store is None else lockable(store, catalog, identity)
@@ -102,8 +105,10 @@ def _write(
     if not found:
         asked = " + ".join(names) or "any workload"
         raise InputError(f"no answer of {asked} is stored for {identity.name}: `tuner run` finds one")
-    kept = [one for one in known if not any(one.excludes(other) for other in found)]
-    write_whole(output, written([*kept, *found]), f"--output {output}")
+    with held_folder(output.absolute().parent):  # no other `tuner lock` writes between
+        known = read(output).answers if output.exists() else ()
+        kept = [one for one in known if not any(one.excludes(other) for other in found)]
+        write_whole(output, written([*kept, *found]), f"--output {output}")
     new, others = sum(one not in known for one in found), len(kept)
     echo(f"{output}: {len(found)} written for {identity.name}, {new} of them new; {others} others stay")
 
@@ -127,7 +132,7 @@ def _check(
     frozen: bool,
 ) -> None:
     from tuner.cli.main import orderly_stop
-    from tuner.database.answer_lock import read, unfit
+    from tuner.database.answer_lock import of_gpu, read, unfit
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import WorkloadName
@@ -136,25 +141,26 @@ def _check(
     from tuner.search.tuning import check_locked
 
     catalog = Catalog.load(kernel_files)
+    identity = identify(device)
     asked = [one for one in read(path).answers if _is_asked(one, names, objective)]
     failed, left_out = 0, 0
     for locked in asked:
-        specs = [str(WorkloadName.parse(one.name).with_batch(one.batch)) for one in locked.workload]
         unknown = [
             one.name for one in locked.workload if WorkloadName.parse(one.name).kernel not in catalog.kernels
         ]
         why = f"no kernel file of {', '.join(unknown)} is here; name it with --kernel" if unknown else ""
         if not why:
-            query = answer_query(catalog, specs, device, objective=locked.objective)
+            query = answer_query(catalog, locked.specs, device, objective=locked.objective)
             why = unfit(locked, query)
         if why:
-            if frozen and locked.is_of(identify(device)):
+            same = [one for one in asked if replace(one, driver=locked.driver).excludes(locked)]
+            if frozen and locked.is_of(identity) and locked in of_gpu(same, identity):
                 raise InputError(f"--frozen: {path}: {locked}: {why}")
             echo(f"left out: {locked}: {why}", err=True)
             left_out += 1
             continue
         with orderly_stop(), RunProgress(locked.objective.partition(" ")[0]) as progress:
-            held, told = check_locked(locked, specs, catalog, device, progress)
+            held, told = check_locked(locked, catalog, device, progress)
         failed += not held
         echo(f"{'holds' if held else 'FAILS'}: {locked}: {told}")
     if left_out == len(asked):
