@@ -72,6 +72,7 @@ def compared(by_device: Sequence[dict[str, list[dict[str, Any]]]], again: int) -
                 "tied": [one["tied"] for one in firsts],
                 "same": all(one["configuration"] == firsts[0]["configuration"] for one in firsts),
                 "slower": max(one["slower"] for one in firsts),
+                "configurations": [one["configuration"][space] for one in firsts],
             }
         )
     first = next(iter(by_device[0].values()))

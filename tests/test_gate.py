@@ -18,7 +18,7 @@ from benchmark_scripts import benchmark
 from cli_process import COMMAND, document, tuner
 
 from tuner.cli.main import main
-from tuner.database.answer_lock import LockedAnswer, LockedWorkload, Quantity, written
+from tuner.database.answer_lock import AnswerLock, LockedAnswer, LockedWorkload, Quantity, written
 from tuner.database.runs import Store
 from tuner.devices.gpu_users import VARIABLE
 from tuner.devices.simulated.device import SimulatedDevice
@@ -27,7 +27,7 @@ from tuner.measurement.paired import NO_WORSE, SURE, UNDECIDED, WORSE, anytime_r
 from tuner.model.errors import DeviceError
 from tuner.model.objective import Objective
 from tuner.model.trial import Energy, Flag, Measurement, Status, WorkloadResult
-from tuner.search.gate import compared
+from tuner.search.gate import compared, locked_sets, pinned_of_lock
 from tuner.system.ownership import identity_of
 
 ROOT = Path(__file__).parent.parent
@@ -137,6 +137,7 @@ def test_sides_take_turns_there_and_back() -> None:
     [
         (measured(1.0), measured(1.0, status=Status.WRONG_ANSWER), WORSE, "the new one does not run: wrong"),
         (measured(1.0, status=Status.TIMEOUT), measured(1.0), NO_WORSE, "the old one does not run here"),
+        (*2 * [measured(1.0, status=Status.LAUNCH_ERROR)], UNDECIDED, "neither side runs here: launch-error"),
         (measured(1.0), measured(1.0), UNDECIDED, "energy at the margin, or too unsure"),
         (measured(1.0, 1.0), measured(1.1, 1.0), WORSE, "time beyond the margin"),
         (measured(1.0, 1.0), measured(1.0, 1.2), WORSE, "energy beyond the margin"),
@@ -167,6 +168,21 @@ def test_it_says_when_a_runner_is_too_noisy() -> None:
     assert (gated.verdict, len(order)) == (UNDECIDED, 58)
     assert gated.why == "time at the margin, or too unsure within the time limit"
     assert gated.notes == ("throttled in 28 of 56 windows: sw-thermal-slowdown",)
+
+
+@pytest.mark.parametrize(("fails", "verdict"), [("old", UNDECIDED), ("new", WORSE)])
+def test_a_side_that_ran_and_fails_later_decides_nothing_for_the_other(fails: str, verdict: str) -> None:
+    """An old one that does not run any more proves nothing of the new one."""
+    windows = iter([*6 * [measured(1.0)], *6 * [measured(1.0, status=Status.TIMEOUT)]])
+
+    def measure(is_new: bool) -> Measurement:
+        return next(windows) if is_new == (fails == "new") else measured(1.0)
+
+    gated = compared(measure, {"time": 0.03}, iter(range(99)).__next__, 60.0)
+    assert (gated.verdict, gated.why) == (
+        verdict,
+        f"the {fails} one does not run{' here' * (fails == 'old')}: timeout: why",
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,6 +290,34 @@ def test_a_lock_file_pins_both_sides(here: Path) -> None:
     git("commit", "--quiet", "--message=two")
     (faster,) = verdicts("--against", "tuner.lock", "--base", "main", FILE)["workloads"]
     assert faster["costs"][0]["change"] < -0.3  # than the default, as nothing was pinned
+
+
+def test_each_batch_of_a_lock_file_is_held_against_its_own() -> None:
+    """Of a batch that was not locked before, against that of another one."""
+    identity = SimulatedDevice("h200").identity
+    part = LockedWorkload("add:N=64", 1, "key", {"vector": 1})
+    rest = ("model-3", "time", Quantity(1e-4), "2026-11-29", "0.2.0")
+    now, then = (
+        AnswerLock(
+            Path("tuner.lock"),
+            tuple(
+                LockedAnswer(
+                    (replace(part, batch=batch, configuration={"vector": v}),),
+                    identity.name,
+                    *rest,
+                    modelled=True,
+                )
+                for batch, v in batches.items()
+            ),
+        )
+        for batches in ({1: 1, 8: 2, 9: 4}, {8: 3, 1: 5})
+    )
+    sets = locked_sets((now, then), ["add"], identity)
+    assert sets == [(f"add:N=64,batch={batch}",) for batch in (1, 8, 9)]
+    assert locked_sets((now, then), ["add:N=64,batch=8"], identity) == sets[1:2]
+    pinned = [[pinned_of_lock(one, specs, identity, "time") for one in (now, then)] for specs in sets]
+    values = [[one and one.configurations["add:N=64"]["vector"] for one in pair] for pair in pinned]
+    assert values == [[1, 5], [2, 3], [4, 3]]
 
 
 def test_a_run_keeps_what_it_measured(here: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from answering_scene import Answers, shipped
-from cli_process import tuner
+from cli_process import PATIENCE_S, begun, tuner
+from stored_trials import store_sample
 
 from tuner.application.choice import choose
 from tuner.daemon.interface import Question
@@ -17,6 +18,7 @@ from tuner.kernel_tuner import tune_kernel
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
 from tuner.python.triton_in_place import Launch, stored_values
+from tuner.system.ownership import held_folder
 
 NAME, DEVICE = "scan-lf:N=64", "sim:h200"
 WORKLOAD = shipped().workload(NAME)
@@ -38,6 +40,10 @@ LOCKED = LockedAnswer(
 UNFIT = {
     "gpu": (replace(LOCKED, gpu="NVIDIA H100"), f"it is not for {HERE.name}"),
     "driver": (replace(LOCKED, driver="model-2"), f"it is for driver model-2, and this is {HERE.driver}"),
+    "clock": (
+        replace(LOCKED, clock_mhz=990),
+        "it sets a clock or a power limit, and here they stay as found",
+    ),
     "kernel": (
         replace(LOCKED, workload=(replace(PART, kernel="other"),)),
         "the kernel scan-lf has changed since it was locked",
@@ -75,9 +81,14 @@ def test_every_face_gives_the_locked_answer(force: Force, tmp_path: Path) -> Non
     for words, notice in (((), "no answer for time is stored"), (("--objective", "energy"), "")):
         best = tuner("best", NAME, "--device", DEVICE, *words)
         assert (best.exit_code, f"of {path}" in best.stdout, notice in best.stderr) == (0, True, True)
-    reply = Answers(shipped(), {DEVICE: HERE}).reply(Question((NAME,), "energy", DEVICE))
+    daemon = Answers(shipped(), {DEVICE: HERE})
+    reply = daemon.reply(Question((NAME,), "energy", DEVICE))
     assert Configuration(reply.workloads[NAME].configuration) == OTHER
     assert (reply.run, reply.stale) == (None, ())
+    default = KERNEL.default(WORKLOAD)
+    force(replace(LOCKED, workload=(replace(PART, configuration=dict(default)),)))
+    reply = daemon.reply(Question((NAME,), "energy", DEVICE))
+    assert Configuration(reply.workloads[NAME].configuration) == default
     assert not nowhere.exists()
 
 
@@ -98,15 +109,32 @@ def test_what_does_not_fit_is_named_and_ignored_or_refused(
     with pytest.raises(InputError, match="the lock is frozen: write it again with `tuner lock`") as refused:
         choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db")
     assert why in str(refused.value)
-    found = tuner("best", NAME, "--device", DEVICE, "--objective", "energy", "--frozen")
+    found = tuner("best", NAME, "--device", DEVICE, "--objective", "energy", "--clocks-as-found", "--frozen")
     assert (found.exit_code, why in found.stderr) == (2, True)
 
 
-def test_an_answer_of_another_gpu_beside_that_of_this_one_is_no_trouble(force: Force, tmp_path: Path) -> None:
-    force(UNFIT["gpu"][0], LOCKED)
-    lock = in_force(frozen=True)
-    assert lock is not None
-    assert choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").configuration == OTHER
+@pytest.mark.parametrize("which", ["gpu", "driver", "clock"])
+def test_an_answer_for_another_machine_beside_that_for_this_one_is_no_trouble(
+    force: Force,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    which: str,
+) -> None:
+    """Neither where the lock is frozen, nor for a function of Triton, nor when it is checked."""
+    good = replace(LOCKED, workload=(replace(PART, configuration=dict(KERNEL.default(WORKLOAD))),))
+    part = LockedWorkload("add-0123456789ab", 1, "of the file", {"BLOCK": 256})
+    path = force(
+        *(replace(one, workload=good.workload) for one in (UNFIT[which][0], good)),
+        *(replace(one, workload=(part,)) for one in (UNFIT[which][0], good)),
+    )
+    monkeypatch.setenv("TUNER_LOCK_FROZEN", "1")
+    assert "tuner.lock" in choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").origin
+    launch = Launch("add", {}, (1,), {"device": DEVICE})
+    assert stored_values(part.name, launch, needed=True) == part.configuration
+    assert not caplog.text
+    checked = tuner("lock", NAME, "--check", "--frozen", "--device", DEVICE, "--output", path)
+    assert (checked.exit_code, "1 hold, 0 fail, 1 left out" in checked.stdout) == (0, which != "clock")
 
 
 def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +157,7 @@ def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.
     for text, says in (
         ('[tool.tuner]\nlokc = "own.lock"\n', "[tool.tuner]: 'lokc' is no key; did you mean 'lock'?"),
         ("[tool.tuner]\nlock = 3\n", "[tool.tuner]: lock is 3, not a text"),
+        ('<<<<<<< HEAD\n[tool.tuner]\nlock = "own.lock"\n', "is damaged, and has [tool.tuner]: "),
     ):
         project.write_text(text)
         with pytest.raises(InputError) as refused:
@@ -171,6 +200,24 @@ def test_what_is_tuned_locked_checked_and_called_again_is_one_configuration(
     assert "nothing is searched" in capsys.readouterr().out
     assert [one["block_size_x"] for one in again] == [best["best_config"]["block_size_x"]]  # type: ignore[index]
     assert best["best_config"]["block_size_x"] == environment["best_config"]["block_size_x"]  # type: ignore[index]
+
+
+def test_what_drifted_is_left_out_and_no_other_writer_is_overtaken(tmp_path: Path) -> None:
+    """What another process writes meanwhile stays."""
+    path, database = tmp_path / "tuner.lock", tmp_path / "runs.db"
+    assert tuner("run", NAME, "--device", DEVICE, "--budget", "2", "--database", database).exit_code == 0
+    words = ("lock", "--device", DEVICE, "--database", database, "--output", path)
+    with held_folder(tmp_path):
+        process = begun(*words)
+        path.write_text(written([UNFIT["gpu"][0]]), encoding="utf-8")
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert {one.gpu for one in read(path).answers} == {HERE.name, "NVIDIA H100"}
+
+    for _ in range(2):
+        store_sample(database, 1, "above")
+    left = tuner(*words)
+    assert (left.exit_code, "drifted: it is above" in left.stderr) == (2, True)
 
 
 def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:

@@ -233,13 +233,12 @@ def _cases(question: _Question, identity: "DeviceIdentity", objective: str) -> "
         cases = []
         for names in locked_sets(reference, specs, identity):
             new, old = (pinned_of_lock(lock, names, identity, objective) for lock in reference)
-            pinned = new or old
-            cases.append(Case(names if pinned is None else pinned.specs, old, new))
+            cases.append(Case(names, old, new))
         return cases
     with reading(reference) as store:
         if store is None:
             raise InputError(f"--against {reference}: nothing is stored")
-        served = [pinned_of_store(store, question.catalog, spec, identity) for spec in specs]
+        served = [pinned_of_store(store, question.catalog, spec, identity, objective) for spec in specs]
     return [Case((spec,), answer, answer) for spec, answer in zip(specs, served, strict=True)]
 
 

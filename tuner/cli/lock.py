@@ -1,6 +1,7 @@
 """``tuner lock``: tuned answers as a file that a repository commits, and its check on this GPU."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ _FILE = Path("tuner.lock")
     default=_FILE,
     show_default=True,
     metavar="FILE",
-    help="The lock file. What it has of other GPUs and workloads is kept.",
+    help="The lock file. What it has of other GPUs and workloads stays.",
 )
 @search_option("objective", text="Only answers for this one, e.g. energy. Default: all that are stored.")
 @click.option("--check", is_flag=True, help="Write nothing; measure each answer for this GPU again.")
@@ -61,6 +62,8 @@ def lock(
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
     exit code is 1 where one costs more than the default, does not run, or is none of its kernel's.
     """
+    from tuner.model.objective import Objective
+
     if objective is not None:
         from tuner.model.objective import Objective
 
@@ -88,10 +91,11 @@ def _write(
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import WorkloadName
-    from tuner.report.lists import counted
     from tuner.search.stored import lockable
+    from tuner.system.ownership import held_folder
 
-    known = read(output).answers if output.exists() else ()
+    if output.exists():
+        read(output)  # refused before anything is looked up
     catalog, identity = Catalog.load(kernel_files), identify(device)
     with reading(database) as store:
         found, left_out = ([], []) if store is None else lockable(store, catalog, identity)
@@ -105,11 +109,12 @@ def _write(
                 catalog.kernel(WorkloadName.parse(part).kernel)  # refuses what is none
         asked = " + ".join(names) or "any workload"
         raise InputError(f"no answer of {asked} is stored for {identity.name}: `tuner run` finds one")
-    kept = [one for one in known if not any(one.excludes(other) for other in found)]
-    write_whole(output, written([*kept, *found]), f"--output {output}")
-    changed = sum(one not in known for one in found)
-    told = f"{counted(len(found), 'answer')} of {identity.name}, {changed} new; {len(kept)} others kept"
-    echo(f"{output}: {told}")
+    with held_folder(output.absolute().parent):  # no other `tuner lock` writes between
+        known = read(output).answers if output.exists() else ()
+        kept = [one for one in known if not any(one.excludes(other) for other in found)]
+        write_whole(output, written([*kept, *found]), f"--output {output}")
+    new, others = sum(one not in known for one in found), len(kept)
+    echo(f"{output}: {len(found)} written for {identity.name}, {new} of them new; {others} others stay")
 
 
 def _is_asked(locked: "LockedAnswer", names: tuple[str, ...], objective: str | None) -> bool:
@@ -131,7 +136,7 @@ def _check(
     frozen: bool,
 ) -> None:
     from tuner.cli.main import orderly_stop
-    from tuner.database.answer_lock import elsewhere, read, unfit
+    from tuner.database.answer_lock import elsewhere, of_gpu, read, unfit
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import WorkloadName
@@ -140,21 +145,22 @@ def _check(
     from tuner.search.tuning import check_locked
 
     catalog = Catalog.load(kernel_files)
+    identity = identify(device)
     asked = [one for one in read(path).answers if _is_asked(one, names, objective)]
     failed, left_out = 0, 0
     for locked in asked:
-        specs = [str(WorkloadName.parse(one.name).with_batch(one.batch)) for one in locked.workload]
         unknown = [
             one.name for one in locked.workload if WorkloadName.parse(one.name).kernel not in catalog.kernels
         ]
         why = f"no kernel file of {', '.join(unknown)} is here; name it with --kernel" if unknown else ""
         wrong = ""
         if not why:
-            query = answer_query(catalog, specs, device, objective=locked.objective)
+            query = answer_query(catalog, locked.specs, device, objective=locked.objective)
             why = elsewhere(locked, query)
             wrong = unfit(locked, query)
         if why:
-            if frozen and locked.is_of(identify(device)):
+            same = [one for one in asked if replace(one, driver=locked.driver).excludes(locked)]
+            if frozen and locked.is_of(identity) and locked in of_gpu(same, identity):
                 raise InputError(f"--frozen: {path}: {locked}: {why}")
             echo(f"left out: {locked}: {why}", err=True)
             left_out += 1
@@ -162,7 +168,7 @@ def _check(
         held, told = False, wrong
         if not wrong:
             with orderly_stop(), RunProgress(locked.objective.partition(" ")[0]) as progress:
-                held, told = check_locked(locked, specs, catalog, device, progress)
+                held, told = check_locked(locked, catalog, device, progress)
         failed += not held
         echo(f"{'holds' if held else 'FAILS'}: {locked}: {told}")
     if left_out == len(asked):

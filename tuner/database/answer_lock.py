@@ -15,7 +15,7 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import AnswerQuery, ServedAnswer, misfit, served_answer
 from tuner.model.errors import InputError, suggestion
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import COVERAGE, timing_of
+from tuner.model.objective import COVERAGE, TIME_EXPONENT, timing_of
 from tuner.model.plan import TunableValue
 from tuner.model.records import PROTOCOL, RunStatus, WorkloadName
 from tuner.model.run_document import AnswerTrial, device_document
@@ -138,6 +138,16 @@ class LockedAnswer:
         return tuple(sorted(one.name for one in self.workload))
 
     @property
+    def specs(self) -> tuple[str, ...]:
+        """The workloads with their batches, in the order of the file."""
+        return tuple(str(WorkloadName.parse(one.name).with_batch(one.batch)) for one in self.workload)
+
+    @property
+    def sets_clocks(self) -> bool:
+        """True where it sets a clock or a power limit."""
+        return not (self.clock_mhz is None and self.power_limit_w is None)
+
+    @property
     def timing(self) -> str:
         """Timing of its time: ``back-to-back`` or ``single``."""
         return timing_of(self.objective)
@@ -156,7 +166,7 @@ class LockedAnswer:
             ({one.name: one.batch for one in each.workload}, each.gpu, each.objective, each.clock_mhz is None)
             for each in (self, other)
         ]
-        return questions[0] == questions[1] and _overlap(self.driver, other.driver)
+        return questions[0] == questions[1] and covers(self.driver, other.driver)
 
 
 @dataclass(frozen=True)
@@ -180,15 +190,11 @@ def driver_range(version: str) -> str:
     return version.partition(".")[0] if _parts(version) else version
 
 
-def covers(driver: str, version: str) -> bool:
-    """True for a version that a range holds."""
-    return _overlap(driver, version)
-
-
-def _overlap(one: str, other: str) -> bool:
-    (low, high), (least, most) = _ends(one), _ends(other)
+def covers(driver: str, other: str) -> bool:
+    """True for a version that a range holds, or a range that has versions in common with it."""
+    (low, high), (least, most) = _ends(driver), _ends(other)
     if not all(map(_parts, (low, high, least, most))):
-        return one == other
+        return driver == other
     return _not_above(low, most) and _not_above(least, high)
 
 
@@ -270,11 +276,13 @@ def _checked(table: Any) -> LockedAnswer:  # noqa: ANN401 - whatever TOML has
         if isinstance(part, dict):
             _check_keys(part, [field.name for field in fields(LockedWorkload)], "workload: ")
     quantities = {
-        key: vars(Quantity.parse(table[key], f"{key} ", unit))
+        key: vars(Quantity.parse(str(table[key]), f"{key} ", unit))
         for key, unit in (("time", "s"), ("energy", "J"))
-        if isinstance(table.get(key), str)
+        if key in table
     }
     answer: LockedAnswer = typed(LockedAnswer, table | quantities)
+    if (name := answer.objective.partition(" ")[0]) not in TIME_EXPONENT:
+        raise UnfitError(f"objective is {name!r}; known are {', '.join(TIME_EXPONENT)}")
     if not answer.workload or len(set(answer.names)) < len(answer.workload):
         raise UnfitError("workload: name each workload once, and one at least")
     low, high = _ends(answer.driver)
@@ -372,13 +380,24 @@ class LockInForce:
         """
         device, where = query.device, self.lock.path
         asked = [one for one in self.of_set(query.batches) if query.asks(one.objective)]
-        judged = [(one, unfit(one, query)) for one in asked]
+        judged = [(one, unfit(one, query)) for one in of_gpu(asked, device, as_found=query.clocks_as_found)]
         fit = [as_stored(one, device, str(where)) for one, why in judged if not why]
-        here = [(one, why) for one, why in judged if one.is_of(device)] or judged[:1]
-        reasons = [f"{where}: {one}: {why}" for one, why in here if why]
+        reasons = [f"{where}: {one}: {why}" for one, why in judged if why]
         if reasons and self.frozen:
             raise InputError(f"{reasons[0]}; the lock is frozen: write it again with `tuner lock`")
         return served_answer(query, fit, fresh=True), tuple(reasons)
+
+
+def of_gpu(
+    answers: Sequence[LockedAnswer], device: DeviceIdentity, *, as_found: bool = False
+) -> list[LockedAnswer]:
+    """Those for a GPU and its driver; without one those for its kind, else the first, to say why not.
+
+    Where clocks stay as found, those that set one are among them only if they are all there are.
+    """
+    of_kind = [one for one in answers if one.is_of(device)]
+    of_kind = [one for one in of_kind if not (as_found and one.sets_clocks)] or of_kind
+    return [one for one in of_kind if covers(one.driver, device.driver)] or of_kind or [*answers[:1]]
 
 
 def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
@@ -391,6 +410,8 @@ def elsewhere(locked: LockedAnswer, query: AnswerQuery) -> str:
     device = query.device
     if not locked.is_of(device):
         return f"it is not for {device.name}"
+    if query.clocks_as_found and locked.sets_clocks:
+        return "it sets a clock or a power limit, and here they stay as found"
     if not covers(locked.driver, device.driver):
         return f"it is for driver {locked.driver}, and this is {device.driver}"
     kernels = {WorkloadName.parse(one.name).kernel: one.kernel for one in locked.workload}
@@ -465,9 +486,13 @@ def _of_project(folder: Path) -> tuple[Path | None, bool]:
 
 def _project_table(path: Path) -> dict[str, Any] | None:
     """The table of this program; None where the file has none, or is not for this program to judge."""
+    text = ""
     try:
-        table = load_toml(read_text(path, TEXT_BYTES)).get("tool", {}).get("tuner")
-    except (OSError, ValueError, AttributeError):
+        text = read_text(path, TEXT_BYTES)
+        table = load_toml(text).get("tool", {}).get("tuner")
+    except (OSError, ValueError, AttributeError) as error:
+        if re.search(r"^\[tool\.tuner\]", text, re.MULTILINE):  # which must not be out of force unseen
+            raise InputError(f"{path}: is damaged, and has [tool.tuner]: {error}") from error
         return None
     if table is None:
         return None

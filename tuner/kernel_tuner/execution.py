@@ -215,7 +215,9 @@ def _locked(call: TuningCall, kernel: KernelFile, device: Device) -> Configurati
     (workload,) = kernel.workloads()
     sources = {kernel.name: kernel.fingerprint}
     query = AnswerQuery(
-        (workload,), {kernel.name: kernel}, sources, call.aim.objective, device.identity, any_timing=True
+        *((workload,), {kernel.name: kernel}, sources, call.aim.objective, device.identity),
+        clocks_as_found=True,
+        any_timing=True,
     )
     found, reasons = lock.served(query)
     for why in reasons:

@@ -21,6 +21,7 @@ from tuner.kernel_files.schema import DTYPES
 from tuner.model.elements import BFLOAT16, bfloat16_values
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
+from tuner.system.ownership import held_folder
 
 # --- Arrays of NumPy, CuPy, PyTorch and others as NumPy arrays on the host.
 
@@ -413,16 +414,12 @@ def data_folder(wanted_bytes: int, shared: Path = _SHARED) -> Iterator[Path]:
     for place in {memory or _temporary(), _temporary()}:
         _remove_left_over(place)
     roomy = memory is not None and shutil.disk_usage(memory).free > _ROOM * wanted_bytes
-    with tempfile.TemporaryDirectory(
-        prefix=_PREFIX, dir=memory if roomy else None, ignore_cleanup_errors=True
-    ) as folder:
-        lock = os.open(folder, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # a file system without locks, where nobody else gets one either
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield Path(folder)
-        finally:
-            os.close(lock)
+    base = memory if roomy else None
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=base, ignore_cleanup_errors=True) as folder,
+        held_folder(Path(folder)),
+    ):
+        yield Path(folder)
 
 
 def _temporary() -> Path:

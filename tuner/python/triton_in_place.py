@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuner.compiler.triton_server import INSIDE
-from tuner.database.answer_lock import LockInForce, as_stored, in_force
+from tuner.database.answer_lock import LockInForce, as_stored, in_force, of_gpu
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import default_path
@@ -228,7 +228,7 @@ def _locked(
     workload = Workload(problem, (), 1)
     told = dict[str, None]()
     for objective in launch.objectives:
-        for one in lock.of_set([problem]):
+        for one in of_gpu(lock.of_set([problem]), device, as_found=True):
             query = _query(workload, objective, device, as_stored(one, device))
             served, reasons = replace(lock, lock=replace(lock.lock, answers=(one,))).served(query)
             if served is not None:

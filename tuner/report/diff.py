@@ -207,7 +207,10 @@ def verdict_on(one: RunDocument, other: RunDocument, margin: float) -> tuple[str
         costs.append((cost, math.hypot(*unsure) * cost))
     change, half = change_of(*costs) or (0.0, None)
     verdict = decided(change, half or 0.0, margin)
-    return verdict, f"{name} of B against A: {percent_with_interval(change, half)} of {100 * margin:g} %"
+    return (
+        verdict,
+        f"{name} of B against A: {percent_with_interval(change, half)} (margin {100 * margin:g} %)",
+    )
 
 
 def _work(workload: WorkloadDocument) -> str:

@@ -23,7 +23,7 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from tuner.database.answer_lock import AnswerLock, LockedAnswer, covers
-from tuner.database.answers import stored_answer
+from tuner.database.best_known import DatabaseSource
 from tuner.database.ranking import AnswerQuery, allowed, served_answer
 from tuner.database.runs import Store
 from tuner.devices.gpu_users import ContentionProbe
@@ -120,7 +120,7 @@ def compared(
     """
     begun_s = now_s()
     first = {new: measure(new) for new in (False, True)}
-    failed = _failed(first, now_s() - begun_s)
+    failed = _failed(first, now_s() - begun_s, NO_WORSE)
     if failed is not None:
         return failed
     turns: list[Turn] = []
@@ -129,7 +129,7 @@ def compared(
         before_s = now_s()
         for order in ((False, True), (True, False)):
             turn = {new: measure(new) for new in order}
-            if (failed := _failed(turn, now_s() - begun_s)) is not None:
+            if (failed := _failed(turn, now_s() - begun_s, UNDECIDED)) is not None:
                 return failed
             turns.append((turn[False], turn[True]))
         passed_s = now_s() - begun_s
@@ -154,17 +154,25 @@ def compared(
     return Gated("", verdict, why[verdict], costs, len(turns), passed_s, tuple(_flags(turns)))
 
 
-def _failed(sides: Mapping[bool, Measurement], passed_s: float) -> Gated | None:
-    """The verdict where a side does not run; None where both do."""
+def _failed(sides: Mapping[bool, Measurement], passed_s: float, without_old: str) -> Gated | None:
+    """The verdict where a side does not run; None where both do.
+
+    Args:
+        sides: what was measured of each.
+        passed_s: since the begin.
+        without_old: the verdict where only the old one does not run.
+    """
     failed = {new: side for new, side in sides.items() if not side.ok or side.makespan_s is None}
     if not failed:
         return None
     side = failed.get(True, failed.get(False))
     detail = next((result.detail for result in side.results if result.detail), "") if side else ""
     status = f"{side.status.value if side else ''}{detail and f': {detail}'}"
+    if len(failed) == len(sides):
+        return Gated("", UNDECIDED, f"neither side runs here: {status}", device_s=passed_s)
     if True in failed:
         return Gated("", WORSE, f"the new one does not run: {status}", device_s=passed_s)
-    return Gated("", NO_WORSE, f"the old one does not run here: {status}", device_s=passed_s)
+    return Gated("", without_old, f"the old one does not run here: {status}", device_s=passed_s)
 
 
 def _verdict(ratio: Ratio | None, margin: float) -> str:
@@ -254,8 +262,10 @@ def pinned_of_run(document: RunDocument, told: str) -> PinnedAnswer:
     )
 
 
-def pinned_of_store(store: Store, catalog: Catalog, spec: str, identity: DeviceIdentity) -> PinnedAnswer:
-    """The answer of a workload alone that a database serves.
+def pinned_of_store(
+    store: Store, catalog: Catalog, spec: str, identity: DeviceIdentity, objective: str
+) -> PinnedAnswer:
+    """The answer of a workload alone that a database serves; one for the objective goes before others.
 
     Raises:
         InputError: it has none.
@@ -263,33 +273,35 @@ def pinned_of_store(store: Store, catalog: Catalog, spec: str, identity: DeviceI
     workload = catalog.workload(spec)
     kernel = catalog.kernel(workload.kernel)
     query = AnswerQuery(
-        *((workload,), {kernel.name: kernel}, {kernel.name: kernel.fingerprint}, "", identity),
+        *((workload,), {kernel.name: kernel}, {kernel.name: kernel.fingerprint}, objective, identity),
         any_timing=True,
     )
-    runs = {run.id: run for run in store.answered([str(workload)], None)}
-    answers = [answer for run in runs.values() if (answer := stored_answer(run)) is not None]
-    served = served_answer(query, answers)
-    if served is None:
+    answers = DatabaseSource(store).of_set([str(workload)])
+    served = served_answer(query, answers) or served_answer(replace(query, objective=""), answers)
+    run = None if served is None else store.run(served.answer.run)
+    if run is None:
         raise InputError(f"--against: no answer of {workload} is stored for {identity.name}")
-    number = served.answer.run
-    return pinned_of_run(stored_document(store, runs[number]), f"run {number}")
+    return pinned_of_run(stored_document(store, run), f"run {run.id}")
 
 
 def pinned_of_lock(
-    lock: AnswerLock | None, names: tuple[str, ...], identity: DeviceIdentity, objective: str
+    lock: AnswerLock | None, specs: tuple[str, ...], identity: DeviceIdentity, objective: str
 ) -> PinnedAnswer | None:
     """The answer that a lock file has for workloads on a GPU; None where it has none.
 
     Args:
         lock: the file; None where there was none.
-        names: of the workloads that run together, sorted.
+        specs: the workloads that run together, with the batches of the answer that goes before others.
         identity: of the GPU.
-        objective: whose answer goes before others.
+        objective: whose answer goes before others of these batches.
     """
     if lock is None:
         return None
-    answers = (one for one in _locked_for(lock, identity) if one.names == names)
-    answer = min(answers, key=lambda one: one.objective != objective, default=None)
+    names = sorted(str(WorkloadName.parse(spec).without_batch()) for spec in specs)
+    answers = (one for one in _locked_for(lock, identity) if [*one.names] == names)
+    answer = min(
+        answers, key=lambda one: ({*one.specs} != {*specs}, one.objective != objective), default=None
+    )
     if answer is None:
         return None
     return PinnedAnswer(
@@ -305,7 +317,9 @@ def pinned_of_lock(
 def locked_sets(
     locks: Sequence[AnswerLock | None], specs: Sequence[str], identity: DeviceIdentity
 ) -> list[tuple[str, ...]]:
-    """Names of the workloads that lock files have answers of for a GPU, as far as they are asked for.
+    """Workloads, with batches, that lock files have answers of for a GPU, as far as they are asked for.
+
+    Of those that both have, the batches are those of the file as it is.
 
     Args:
         locks: the file as it is, and as it was; None where there was none.
@@ -315,12 +329,15 @@ def locked_sets(
     Raises:
         InputError: they have none of one that is asked for.
     """
-    answers = [one for lock in locks if lock is not None for one in _locked_for(lock, identity)]
-    known = list(dict.fromkeys(answer.names for answer in answers))
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for lock in locks:
+        answers = [] if lock is None else _locked_for(lock, identity)
+        known |= {one.specs: one.names for one in answers if one.names not in {*known.values()}}
     sets: dict[tuple[str, ...], None] = {} if specs else dict.fromkeys(known)
     for spec in specs:
         name = str(WorkloadName.parse(spec).without_batch())
-        found = [names for names in known if names == (name,) or _is_of(names, name)]
+        found = [one for one, names in known.items() if names == (name,) or _is_of(names, name)]
+        found = [one for one in found if one == (spec,)] or found
         if not found:
             raise InputError(f"--against: no answer of {spec} is locked for {identity.name}")
         sets |= dict.fromkeys(found)

@@ -6,6 +6,7 @@ from typing import cast
 
 from tuner.database.answer_lock import LockedAnswer, LockedWorkload, Quantity, driver_range
 from tuner.database.answers import StoredAnswer, stored_answer
+from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.kernel_files.build_record import kernels_of
 from tuner.kernel_files.catalog import Catalog
@@ -155,7 +156,8 @@ def lockable(
         device: whose answers are taken.
     """
     found, stale = list[LockedAnswer](), list[tuple[LockedAnswer, str]]()
-    answers = [answer for run in store.all_answered() if (answer := stored_answer(run)) is not None]
+    ledger, runs = Ledger(store.database), store.all_answered()
+    answers = [one for run in runs if (one := stored_answer(run, ledger.samples(run.id))) is not None]
     for answer in sorted(answers, key=lambda one: (not one.finished, -one.run)):
         if not answer.on(device) or answer.objective.startswith(PARETO):  # a front is no one answer
             continue

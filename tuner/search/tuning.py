@@ -1,6 +1,6 @@
 """From a request to its outcome: what ``tuner run``, ``tuner.tune`` and the daemon's jobs have in common."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +86,6 @@ def tune_alone(
 
 def check_locked(
     locked: LockedAnswer,
-    specs: Sequence[str],
     catalog: Catalog,
     device: str | None,
     listener: "RunListener",
@@ -95,7 +94,6 @@ def check_locked(
 
     Args:
         locked: the answer.
-        specs: its workloads with their batches, in its order.
         catalog: where their kernels are.
         device: see ``open_device``.
         listener: hears how it comes on.
@@ -106,7 +104,7 @@ def check_locked(
     """
     name = locked.objective.partition(" ")[0]
     request = SearchRequest(
-        specs,
+        locked.specs,
         objective=name,
         timing=locked.timing,
         clocks="off" if locked.clock_mhz is None else str(locked.clock_mhz),

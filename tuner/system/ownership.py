@@ -62,6 +62,17 @@ def _close_to_strangers(file: int, folder: Path) -> None:
         os.fchown(file, -1, around.st_gid)  # not the maker's own group, which a new file has
 
 
+@contextmanager
+def held_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder for the block, without a file in it; others that hold it so wait."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # no such folder, or no locks, and nobody else gets one either
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def try_lock(file: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
     """Lock a file unless another process has.
 

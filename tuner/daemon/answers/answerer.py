@@ -26,6 +26,7 @@ from tuner.daemon.answers.replies import (
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.jobs.specs import verifying, without_batch
 from tuner.daemon.state import State
+from tuner.database.answer_lock import LockInForce, in_force
 from tuner.database.answers import SampleHistory, StoredAnswer, stored_answer
 from tuner.database.best_known import decoded_models
 from tuner.database.ledger import Ledger
@@ -157,6 +158,7 @@ class Answerer:
         self._most_prepared = most_prepared
         self._most_analytical = most_analytical
         self._prepared: dict[Question, PreparedReply] = {}
+        self._lock: LockInForce | None = None  # that prepared replies are by
         self._workloads = 0  # in the prepared replies
         self.snapshot = AnswerSnapshot.of(state)
 
@@ -164,13 +166,17 @@ class Answerer:
         """The best known now.
 
         Raises:
-            InputError: the question is wrong, or a kernel file is at this size.
+            InputError: the question, a kernel file at this size, or the lock file in force is wrong.
             NotNowError: a kernel without a default has no prediction yet.
         """
+        lock = in_force()
+        if lock != self._lock:
+            self._adopt(self.snapshot)
+            self._lock = lock
         prepared = self._prepared.pop(question, None)
         if prepared is None:
             try:
-                prepared = prepare(question, self.snapshot)
+                prepared = prepare(question, self.snapshot, lock)
             except NotNowError:
                 unanswered = normalised(question, self.snapshot)
                 for spec in unanswered.workloads:

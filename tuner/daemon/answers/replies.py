@@ -12,7 +12,7 @@ from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, NotNowError, Qu
 from tuner.daemon.jobs.specs import answer_key, choices_of, sets_on, topic, with_defaults
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
-from tuner.database.answer_lock import in_force
+from tuner.database.answer_lock import LockInForce
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.best_known import best_known, worked_out
 from tuner.database.ranking import (
@@ -425,7 +425,7 @@ class PreparedReply:
         return (*sentences, f"no search is queued: {why}; submit one")
 
 
-def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
+def prepare(question: Question, snapshot: AnswerSnapshot, lock: LockInForce | None) -> PreparedReply:
     """The reply to a question.
 
     Raises:
@@ -435,7 +435,7 @@ def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
     question = normalised(question, snapshot)
     query = query_of(question, snapshot)
     query = replace(query, any_timing=not question.timing)
-    best = best_known(query, snapshot, in_force())
+    best = best_known(query, snapshot, lock)
     search = tuning_spec(question, snapshot)
     for name, part in best.parts.items():
         if part is None:
