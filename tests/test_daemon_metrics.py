@@ -82,6 +82,7 @@ def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     assert seen["tuner_gpu_clock_hertz", GPU] == 1.98e9
     assert seen["tuner_clock_restore_failures_total", GPU] == 1
     assert seen["tuner_job_endings_total", "finished"] == 1
+    assert seen["tuner_job_endings_total", "crashed"] == seen["tuner_job_endings_total", "refused"] == 0
     assert seen["tuner_best_requests_total", "nearest"] == 1
     assert seen["tuner_request_seconds_count", "200", "/v1/best"] == 1
     assert seen["tuner_request_seconds_bucket", "200", "0.002", "/v1/best"] == 1

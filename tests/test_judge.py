@@ -17,7 +17,12 @@ HEAD = """import functools, gc, math, os, runpy, sys, time, numpy as np
 from concurrent.futures import ThreadPoolExecutor as Pool
 from threading import Thread, Timer
 """
-# name: sizes and what else the file says, the inputs, the reference
+# by the clock that tells known from fresh inputs
+TAKES = """sizes = [9]
+def takes(s):
+    end = time.process_time() + s
+    while time.process_time() < end: pass
+"""
 # name: sizes and what else the file says, the inputs, the reference
 PROBLEMS = {
     "product": (
@@ -38,6 +43,7 @@ PROBLEMS = {
     "half": ("sizes = [256, 30]", "rng.random(n).astype(np.float16)", "(x): return x * x + x"),
     "holes": ("sizes = [256, 30]", "rng.normal(size=n).round(1)", "(x): return np.log(x)"),
     "count": ("", "rng.integers(0, 9, 500)", "(x): return np.bincount(x, minlength=9)"),
+    "slow": (TAKES, "rng.normal(size=n)", "(x): takes(0.1); return x * x"),
     "above": ("sizes = [256, 30]", "rng.normal(size=n), rng.normal(size=n)", "(x, y): return x > y"),
 }
 # candidates of a problem, with what stands above them
@@ -165,6 +171,15 @@ def test_cheats_are_caught(candidate: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "judged.py"]
 
 
+def test_a_candidate_that_is_slower_with_fresh_inputs_is_told(tmp_path: Path) -> None:
+    """It may keep answers, and wait as long as no cheat would."""
+    waits = "(x): takes(0.1 if x[0] in kept else 0.16); kept.add(x[0]); return x * x | kept = set()"
+    judgement = judged(written(tmp_path, "slow", waits))
+
+    assert judgement.verdict == "right"
+    assert "it may keep answers" in " ".join(judgement.notes)
+
+
 def test_a_copy_of_its_process_and_its_files_end_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +258,7 @@ def test_the_command(tmp_path: Path) -> None:
 
     assert (wrong.exit_code, right.exit_code) == (1, 0)
     assert wrong.stdout.startswith("wrong: relative error of output 0")
+    assert wrong.stdout.rstrip().endswith("is allowed, at size 999 (1 check)")
     assert document["verdict"] == "right"
     assert document["candidate_s"] > 0
     assert document["candidate_j"] is None

@@ -221,7 +221,7 @@ def test_what_drifted_is_left_out_and_no_other_writer_is_overtaken(tmp_path: Pat
 
 
 def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:
-    """What holds, what is not for this kernel, what costs more than the default."""
+    """What holds, what is not for this kernel, what costs more than the default or is no configuration."""
     path = tmp_path / "tuner.lock"
     good = replace(LOCKED, workload=(replace(PART, configuration=dict(KERNEL.default(WORKLOAD))),))
     path.write_text(written([good, replace(UNFIT["kernel"][0], objective="time")]), encoding="utf-8")
@@ -231,6 +231,7 @@ def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:
     assert UNFIT["kernel"][1] in found.stderr
     assert tuner(*words, "--frozen").exit_code == 2
     slow = max(KERNEL.space(WORKLOAD), key=lambda one: KERNEL.plan(WORKLOAD, one).stages[0].blocks)
-    path.write_text(written([replace(good, workload=(replace(PART, configuration=dict(slow)),))]))
-    failing = tuner(*words)
-    assert (failing.exit_code, "FAILS" in failing.stdout) == (1, True)
+    for bad in (slow, {**slow, "cap": 3}):
+        path.write_text(written([replace(good, workload=(replace(PART, configuration=dict(bad)),))]))
+        failing = tuner(*words)
+        assert (failing.exit_code, "FAILS" in failing.stdout) == (1, True)

@@ -375,10 +375,11 @@ def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
     Raises:
         InputError: standard output is a pipe or a file, and the flags take more than a line.
     """
-    names = [name for run in runs for name in run.workloads]
+    several = len({run.device for run in runs}) > 1
+    names = [f"{name} on {run.device}" if several else name for run in runs for name in run.workloads]
     if len(names) < 2 or (sys.stdout is not None and sys.stdout.isatty()):  # noqa: PLR2004 - several
         return
-    one = f"--workload {shlex.quote(names[0])}" if len(runs) == 1 else "one RUN"
+    one = f"--workload {shlex.quote(names[0])}" if len(runs) == 1 else "one number of `tuner history`"
     raise InputError(
         f"flags of {len(names)} workloads do not fit one command of a compiler ({', '.join(names)}): {one}"
         " gives those of one, --format header macros of all, --output - a line for each below its name"

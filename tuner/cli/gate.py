@@ -81,6 +81,8 @@ def gate(
 ) -> None:
     """Measure each WORKLOAD as it was and as it is, in turn, until it is known whether it has become worse.
 
+    WORKLOAD is a kernel, or one at a size; your own by its file, as my.toml or my.toml:N=4096.
+
     With --base the files of then and those that are here run with their defaults, or with what a lock file
     pinned then and pins now. Without it the files of then are those that the run of --against keeps, or of
     the commit that last wrote the lock file. Where neither files nor configuration have changed, nothing is

@@ -14,12 +14,16 @@ _WRONG = 1
 @click.command(short_help="Judge a candidate against a reference: right, honest, time, joules.")
 @click.argument("file", type=NamedPath(path_type=Path))
 @click.option(
-    "--candidate", metavar="NAME", default="candidate", help="Its name in FILE, or file.py:function."
+    "--candidate",
+    metavar="NAME",
+    default="candidate",
+    show_default=True,
+    help="A function of FILE, or file.py:function of another.",
 )
-@click.option("--reference", metavar="NAME", default="reference", help="Likewise.")
-@click.option("--inputs", metavar="NAME", default="inputs", help="Likewise.")
+@click.option("--reference", metavar="NAME", default="reference", show_default=True, help="Likewise.")
+@click.option("--inputs", metavar="NAME", default="inputs", show_default=True, help="Likewise.")
 @click.option(
-    "--seconds", type=float, default=10.0, show_default=True, help="Longest time of measuring, in turns."
+    "--seconds", type=float, default=10.0, show_default=True, help="Measure both in turns so long at most."
 )
 @click.option(
     "--timeout", type=float, default=60.0, show_default=True, help="Longest wait for a call, seconds."
@@ -39,8 +43,9 @@ def judge(
 ) -> None:
     """Judge whether a candidate in FILE is right and honest, how fast it is, and how many joules it takes.
 
-    FILE is a Python file with functions candidate, reference and inputs. The exit code is 1 where the
-    candidate is wrong or cheats.
+    FILE is a Python file with functions candidate, reference and inputs(rng), or inputs(rng, size) and
+    a list sizes; writes and tolerance may stand there, too. The exit code is 0 where the candidate is right,
+    1 where it is wrong or cheats, and 2 for wrong input.
     """
     from tuner.python.judging import judge as judgement_of
 

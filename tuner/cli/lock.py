@@ -55,12 +55,12 @@ def lock(
     """Write the stored answers of this GPU to a lock file, in which every user of the repository finds them.
 
     Answers are those that are fresh: of this kind of GPU, this driver and the present kernels. WORKLOAD is a
-    kernel at one size, or several that run together, joined by +; KERNEL all that is stored of it; without
-    one all is written. `tuner best`, `tuner.apply`, `tune_kernel`, the daemon and Triton's decorators read
-    the file first where the variable TUNER_LOCK or [tool.tuner] in pyproject.toml names it.
+    kernel at one size, or several that run together, joined by +; KERNEL, or its file, all that is stored of
+    it; without one all is written. `tuner best`, `tuner.apply`, `tune_kernel`, the daemon and Triton's
+    decorators read the file first where the variable TUNER_LOCK or [tool.tuner] in pyproject.toml names it.
 
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
-    exit code is 1 where one costs more than the default, or does not run.
+    exit code is 1 where one costs more than the default, does not run, or is none of its kernel's.
     """
     from tuner.model.objective import Objective
 
@@ -90,6 +90,7 @@ def _write(
     from tuner.database.answer_lock import read, written
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
+    from tuner.model.records import WorkloadName
     from tuner.search.stored import lockable
     from tuner.system.ownership import held_folder
 
@@ -103,6 +104,9 @@ def _write(
         if _is_asked(locked, names, objective):
             echo(f"left out: {locked}: {why}", err=True)
     if not found:
+        for name in names:
+            for part in name.split("+"):
+                catalog.kernel(WorkloadName.parse(part).kernel)  # refuses what is none
         asked = " + ".join(names) or "any workload"
         raise InputError(f"no answer of {asked} is stored for {identity.name}: `tuner run` finds one")
     with held_folder(output.absolute().parent):  # no other `tuner lock` writes between
@@ -132,7 +136,7 @@ def _check(
     frozen: bool,
 ) -> None:
     from tuner.cli.main import orderly_stop
-    from tuner.database.answer_lock import of_gpu, read, unfit
+    from tuner.database.answer_lock import elsewhere, of_gpu, read, unfit
     from tuner.devices.choice import identify
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import WorkloadName
@@ -149,9 +153,11 @@ def _check(
             one.name for one in locked.workload if WorkloadName.parse(one.name).kernel not in catalog.kernels
         ]
         why = f"no kernel file of {', '.join(unknown)} is here; name it with --kernel" if unknown else ""
+        wrong = ""
         if not why:
             query = answer_query(catalog, locked.specs, device, objective=locked.objective)
-            why = unfit(locked, query)
+            why = elsewhere(locked, query)
+            wrong = unfit(locked, query)
         if why:
             same = [one for one in asked if replace(one, driver=locked.driver).excludes(locked)]
             if frozen and locked.is_of(identity) and locked in of_gpu(same, identity):
@@ -159,8 +165,10 @@ def _check(
             echo(f"left out: {locked}: {why}", err=True)
             left_out += 1
             continue
-        with orderly_stop(), RunProgress(locked.objective.partition(" ")[0]) as progress:
-            held, told = check_locked(locked, catalog, device, progress)
+        held, told = False, wrong
+        if not wrong:
+            with orderly_stop(), RunProgress(locked.objective.partition(" ")[0]) as progress:
+                held, told = check_locked(locked, catalog, device, progress)
         failed += not held
         echo(f"{'holds' if held else 'FAILS'}: {locked}: {told}")
     if left_out == len(asked):

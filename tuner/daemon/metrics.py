@@ -74,6 +74,8 @@ class Metrics:
         self.endings = Counter(
             "tuner_job_endings_total", "Ends of attempts at jobs.", ("status",), registry=registry
         )
+        for status in ("crashed", "refused"):  # from 0, as an increase to the first is none to Prometheus
+            self.endings.labels(status)
         gauge_of_user = partial(Gauge, labelnames=("user",), registry=registry)
         self._user_waiting = gauge_of_user(
             "tuner_user_jobs_waiting", "Jobs of a user that are queued or paused."

@@ -1,6 +1,7 @@
 """Lock files: tuned answers that a repository commits, as TOML; read before any database."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ _QUANTITY = re.compile(
     r"(?P<value>\d+(?:\.\d+)?)(?: ± (?P<half>\d+(?:\.\d+)?))? (?P<prefix>[mµunp]?)(?P<unit>s|J)"
 )
 _BETWEEN = " to "
+_DIGITS = 6
 
 
 # --- The values.
@@ -41,8 +43,8 @@ class Quantity:
     """A time or an energy of one round, rounded as the file has it.
 
     Attributes:
-        value: in s or J; six digits.
-        half: half of its 95 % interval; three digits, 0 where none is known.
+        value: in s or J; six digits at most, and no more than its interval tells.
+        half: half of its 95 % interval; two digits, 0 where none is known.
     """
 
     value: float
@@ -51,7 +53,8 @@ class Quantity:
     @classmethod
     def of(cls, value: float, half: float) -> "Quantity":
         """The same, rounded."""
-        return cls(float(f"{value:.6g}"), float(f"{half:.3g}"))
+        known = math.floor(math.log10(value)) - math.floor(math.log10(half)) + 2 if half else _DIGITS
+        return cls(float(f"{value:.{min(max(known, 2), _DIGITS)}g}"), float(f"{half:.2g}"))
 
     @classmethod
     def parse(cls, text: str, where: str, unit: str) -> "Quantity":
@@ -234,13 +237,12 @@ def _document(text: str) -> dict[str, Any]:
     if conflict is not None:
         line = text.count("\n", 0, conflict.start()) + 1
         raise ValueError(
-            f"line {line} has a conflict of a merge ({conflict[0]!r}): keep one of the two answers, or write"
-            " the file again with `tuner lock`"
+            f"line {line} has a conflict of a merge ({conflict[0]!r}): keep one of the two answers"
         )
     try:
         return load_toml(text)
     except ValueError as error:
-        raise ValueError(f"is damaged: {error}; write it again with `tuner lock`") from error
+        raise ValueError(f"is damaged: {error}; mend it, or take it from git") from error
 
 
 def _answers(document: Mapping[str, Any]) -> tuple[LockedAnswer, ...]:
@@ -400,6 +402,11 @@ def of_gpu(
 
 def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
     """The reason that a locked answer does not serve a question, whatever its batch; empty where it does."""
+    return elsewhere(locked, query) or misfit(query.kernels, as_stored(locked, query.device))
+
+
+def elsewhere(locked: LockedAnswer, query: AnswerQuery) -> str:
+    """The GPU, driver or kernel of a question that a locked answer is not for, in words; empty for none."""
     device = query.device
     if not locked.is_of(device):
         return f"it is not for {device.name}"
@@ -411,7 +418,7 @@ def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
     changed = [name for name, key in kernels.items() if query.sources.get(name) != key]
     if changed:
         return f"the kernel {', '.join(changed)} has changed since it was locked"
-    return misfit(query.kernels, as_stored(locked, device))
+    return ""
 
 
 def as_stored(locked: LockedAnswer, device: DeviceIdentity, path: str = "the lock") -> StoredAnswer:

@@ -562,7 +562,7 @@ class Catalog:
         near = suggestion(name, self.names)
         message = f"unknown kernel {name!r}{near}; `tuner kernels list` shows those there are"
         if not near:
-            message += ", `tuner kernels add FILE` has one of a file known by its name"
+            message += "; your own is named by its file, or known by its name after `tuner kernels add FILE`"
         if self.broken:
             message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
         raise UnknownNameError(message)
