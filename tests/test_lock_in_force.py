@@ -235,3 +235,16 @@ def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:
         path.write_text(written([replace(good, workload=(replace(PART, configuration=dict(bad)),))]))
         failing = tuner(*words)
         assert (failing.exit_code, "FAILS" in failing.stdout) == (1, True)
+
+
+def test_without_a_working_directory_there_is_no_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon goes on answering where the folder that it was started in is gone."""
+    monkeypatch.delenv("TUNER_LOCK", raising=False)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    assert in_force() is None

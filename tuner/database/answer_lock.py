@@ -5,6 +5,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from itertools import combinations
@@ -471,8 +472,9 @@ def in_force(named: Path | None = None, *, frozen: bool = False) -> LockInForce 
     if named is None and variable is not None:
         named = Path(variable) if variable else None
     elif named is None:
-        named, frozen_here = _of_project(Path.cwd())
-        frozen = frozen or frozen_here
+        with suppress(FileNotFoundError):  # the working directory is gone: no project is above it
+            named, frozen_here = _of_project(Path.cwd())
+            frozen = frozen or frozen_here
     return None if named is None else LockInForce(_as_it_is(read, named.absolute()), frozen)
 
 

@@ -18,7 +18,8 @@ GAIN = 0.005  # of the lowest cost: less is worth neither going on with a search
 TIE = 0.01
 """Of the shortest time: times that differ by less are the same, and a rule chooses.
 
-So wide a margin makes GPUs of one kind agree; the answer is slower than the fastest by so much at most.
+The wider it is, the oftener GPUs of one kind agree. The answer is slower than the fastest by so much at most,
+or by the interval where that is wider.
 """
 
 Rank = Callable[[Trial], tuple[object, ...]]
