@@ -177,7 +177,7 @@ DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
 SAME_CODE = "the code and launches of another"
 _NEEDS = "needs compute capability "
-_SPILLS = ("spills registers", "uses local memory")
+SPILLS = ("spills registers", "uses local memory")
 
 
 @dataclass(frozen=True)
@@ -448,9 +448,9 @@ def judge(
     resources = own_resources(plan, report)
     spilled = ""
     if any(stage.spill_bytes for stage in resources):
-        spilled = _SPILLS[0]
+        spilled = SPILLS[0]
     elif any(stage.local_bytes for stage in resources):
-        spilled = _SPILLS[1]
+        spilled = SPILLS[1]
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
     if compiled.blocks_per_sm == 0:
@@ -460,10 +460,10 @@ def judge(
         for index, launch in zip(own_stages(plan), compiled.launches, strict=False)
     ):
         dropped = "cooperative grid larger than what the device holds"
-    elif spilled and not allowed:
-        dropped = spilled
     elif compiled.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
+    elif spilled and not allowed:
+        dropped = spilled
     return Verdict(compiled, dropped, spills=bool(spilled), launched=plan.launched(report))
 
 
@@ -486,7 +486,7 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
         )
     reasons = ", ".join(f"{count} × {reason}" for reason, count in item.pruned.items())
     first = f"; first error: {item.compile_errors[0]}" if item.compile_errors else ""
-    if any(reason in item.pruned for reason in _SPILLS):
+    if any(reason in item.pruned for reason in SPILLS):
         first += f"; spills = true under [constraints] in {path} lets them be tried"
     needed = [r.removeprefix(_NEEDS).split(".") for r in item.pruned if r.startswith(_NEEDS)]
     simulated = serving(min((int(major), int(minor)) for major, minor in needed)) if needed else ""
