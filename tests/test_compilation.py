@@ -170,7 +170,7 @@ def test_what_spills_is_tried_where_nothing_else_is_left() -> None:
     (known,) = compilation.known()
     assert known.spilling >= {one.configuration for one in begun.candidates}
 
-    compilation = Compilation([item], Workshop(lambda configuration: SPILLING))
+    compilation = Compilation([item], Workshop(lambda _: SPILLING))
     (begun,) = compilation.begin(SearchLimits())
     assert len(begun.candidates) == len(item.candidates)
 
