@@ -15,15 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner import application
 from tuner.application.call_keys import ApplicationCall
-from tuner.application.calls import Application
 from tuner.application.choice import GIVEN, Chosen, LaunchCount
-from tuner.application.keys import ArrayForm, examined
+from tuner.application.functions import Call, process_application
+from tuner.application.keys import Array, ArrayForm, examined
 from tuner.application.running import ALLOCATES, CallArray, KernelRunner, LoadedKernel, TensorRunner
 from tuner.devices.cuda.code import workspaces
 from tuner.devices.cuda.launches import HomeContext
-from tuner.linalg.operations import Array, Call, called
+from tuner.linalg.operations import called
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.plan import (
     Buffer,
@@ -50,10 +49,6 @@ _THREADS = 256
 _MOST_BLOCKS = 4096
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
-
-
-def _application() -> Application:
-    return application._application()  # noqa: SLF001 - that of this process
 
 
 @cache
@@ -162,7 +157,7 @@ class Recipe:
 
     def __init__(self, call: Call, given: Mapping[str, Array]) -> None:
         self._name, self._cp, self._device = call.name, call.cp, call.device
-        self._application = _application()
+        self._application = process_application()
         self._given: dict[str, Matrices] = {}
         self._buffers: dict[str, Buffer] = {}
         for key, array in given.items():
@@ -508,7 +503,7 @@ def perform(
     """
     head = (name, *[(type(option), option) for option in options])
     values = (*given.values(), *also.values())
-    prepared, addresses, key = _application().look(head, values)
+    prepared, addresses, key = process_application().look(head, values)
     if prepared is not None:
         results: Results = prepared.results(values, addresses, check=check)
         return results
@@ -516,7 +511,7 @@ def perform(
         prepared, found = _performed(call, head, build, arrays, options, check=check)
         if prepared is not None and call.torch is not None:
             runner = TensorRunner(call.cp, call.torch, prepared.runner.loaded)
-            _application().keep(key, Prepared(runner, prepared.finish), call.torch)
+            process_application().keep(key, Prepared(runner, prepared.finish), call.torch)
         if isinstance(found, tuple):
             return tuple(call.returned(one) for one in found)
         return call.returned(found)
@@ -557,7 +552,7 @@ def _performed(
     check: bool,
 ) -> tuple[Prepared | None, Results]:
     """The run of a call and its results, on arrays of CuPy; libraries with protocols lend them anew."""
-    prepared, addresses, key = _application().look(head, arrays)
+    prepared, addresses, key = process_application().look(head, arrays)
     if prepared is None:
         try:
             found = build(call, *arrays, *options)
@@ -568,5 +563,5 @@ def _performed(
         recipe, finish = found
         prepared = Prepared(KernelRunner(call.cp, recipe.loaded()), finish)
         _, addresses = examined(arrays)
-        _application().keep(key, prepared, None)
+        process_application().keep(key, prepared, None)
     return prepared, prepared.results(arrays, addresses, check=check)

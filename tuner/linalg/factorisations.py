@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tuner.application.functions import Call, flag, place
+from tuner.application.keys import Array
 from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.operations import (
-    Array,
-    Call,
     as_matrices,
     called,
     check_matrices,
     column_major,
     compact,
-    flag,
-    place,
     route,
     row_major,
     run,

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.application.functions import Call, flag, place
+from tuner.application.keys import Array
 from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.factorisations import (
     check_order,
@@ -19,15 +21,11 @@ from tuner.linalg.factorisations import (
 from tuner.linalg.operations import (
     CUBLAS,
     MATRIX_AXES,
-    Array,
-    Call,
     called,
     check_matrices,
     common_batch,
     factor,
-    flag,
     is_number,
-    place,
     route,
     transposed,
 )
