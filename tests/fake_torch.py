@@ -112,7 +112,7 @@ class FakeTorch(ModuleType):
         self.made_in: list[int] = []
         for name in ("float16", "bfloat16", "float32", "float64", "int32", "complex64", "uint8", "uint16"):
             setattr(self, name, Dtype(name))
-        self.float8_e4m3fn = Dtype("float8_e4m3fn")
+        self.float8_e4m3fn, self.complex32 = Dtype("float8_e4m3fn"), Dtype("complex32")
         self.autograd = SimpleNamespace(forward_ad=SimpleNamespace(unpack_dual=lambda tensor: tensor))
         self.cuda = SimpleNamespace(
             current_stream=lambda _: self.streams[-1],

@@ -336,7 +336,7 @@ def _resized(call: Call, array: Array, place: int, n: int) -> Array:
 
 
 def _scale(call: Call, norm: object, n: int) -> tuple[float, float]:
-    """What results are multiplied by, there and back: kernels divide by n on the way back."""
+    """Factors of results, there and back: kernels divide by n on the way back."""
     if norm in (None, "backward"):
         return 1.0, 1.0
     if norm == "ortho":

@@ -74,7 +74,7 @@ def accumulate(
 
 
 def _numpys(call: Call, x: BorrowedArray, operator: str, axis: object, dtype: object) -> Straight | Array:
-    """What NumPy and CuPy make of types and axes."""
+    """Types and axes as NumPy and CuPy take them."""
     array, wanted = x.array, x.dtype if dtype is None else dtype
     if dtype is None and (x.dtype == "bool" or "int" in x.dtype):
         wanted = "uint64" if x.dtype.startswith("u") else "int64"

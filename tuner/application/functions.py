@@ -139,7 +139,7 @@ def called(name: str, given: Mapping[str, Value]) -> Iterator[tuple[Call, tuple[
 
 
 Work = Callable[..., "Straight | Array"]
-"""What a function does with its call, its arrays as they were borrowed, and its options."""
+"""The work of a function, on its call, its arrays as they were borrowed, and its options."""
 
 
 def perform(name: str, work: Work, given: Mapping[str, Value], *options: Any) -> Any:  # noqa: ANN401 - arrays
@@ -194,6 +194,29 @@ def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever 
     if isinstance(value, (int, np.bool_, np.integer)) and value in {0, 1}:
         return bool(value)
     raise call.wrong(f"{name} is {value!r}; it must be True or False")
+
+
+def refuse_errors(call: Call, errors: Array, limit: float, what: str, hint: str = "") -> None:
+    """Wait for the GPU, and refuse backward errors that are too large, or NaN.
+
+    Args:
+        call: which call.
+        errors: of its problems, (...).
+        limit: the largest that is allowed.
+        what: a problem, for the message: of which size.
+        hint: what would be right, for its end.
+
+    Raises:
+        LinAlgError: the message names the first problem, its error, and how many there are.
+    """
+    values = errors.get().reshape(-1)
+    failed = np.flatnonzero(~(values <= limit))
+    if failed.size:
+        first = int(failed[0])
+        raise np.linalg.LinAlgError(
+            f"{call.name}: {place(first, errors.shape)}{what}: backward error {values[first]:.2g}, more than"
+            f" {limit:.2g} ({failed.size} of {values.size}){hint}"
+        )
 
 
 def place(index: int, lead: Sequence[int]) -> str:

@@ -25,7 +25,7 @@ class UntunedAnswers:
         self._lock = threading.Lock()
 
     def answer(self, kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Chosen | None:
-        """What the kernel file states; None where it states nothing that fits the GPU.
+        """The answer that the kernel file states; None where it states nothing that fits the GPU.
 
         The first question of a process is logged as a warning that tells how to tune.
         """

@@ -23,6 +23,7 @@ from tuner.application.running import ALLOCATES, CallArray, KernelRunner, Loaded
 from tuner.devices.cuda.code import workspaces
 from tuner.devices.cuda.launches import HomeContext
 from tuner.linalg.operations import called
+from tuner.linalg.residuals import RESIDUAL, Measure, refuse_residuals
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.plan import (
     Buffer,
@@ -484,7 +485,8 @@ def perform(
     given: Mapping[str, Any],
     *options: Any,  # noqa: ANN401 - whatever callers have
     also: Mapping[str, Any] = MappingProxyType({}),
-    check: bool = False,
+    check: bool | str = False,
+    measure: Measure | None = None,
 ) -> Any:  # noqa: ANN401 - arrays of the caller's library
     """Results of a call; what it does is worked out when its arrays and options are seen first.
 
@@ -494,14 +496,21 @@ def perform(
         given: matrices by name.
         options: of the call.
         also: arguments of other types, by name; they come behind the matrices.
-        check: whether to wait for the GPU and look for failures.
+        check: whether to wait for the GPU and look for failures; ``residual``: and at backward errors.
+        measure: of the backward errors; None where there are none.
 
     Raises:
-        LinAlgError: a matrix cannot be used.
+        LinAlgError: a matrix cannot be used, or a backward error is too large.
         InputError: an argument cannot be used.
         DeviceError: the GPU has no room.
     """
     head = (name, *[(type(option), option) for option in options])
+    if measure is not None and isinstance(check, str) and check == RESIDUAL:
+        with called(name, also, **given) as (call, *arrays):
+            _, found = _performed(call, head, build, arrays, options, check=True)
+            refuse_residuals(call, measure, arrays, found)
+            return call.returned(found)
+    check = _is_checked(name, check, measure)
     values = (*given.values(), *also.values())
     prepared, addresses, key = process_application().look(head, values)
     if prepared is not None:
@@ -515,6 +524,18 @@ def perform(
         if isinstance(found, tuple):
             return tuple(call.returned(one) for one in found)
         return call.returned(found)
+
+
+def _is_checked(name: str, check: object, measure: Measure | None) -> bool:
+    """Return True if failures are looked for.
+
+    Raises:
+        InputError: the option has no such value.
+    """
+    if isinstance(check, (bool, np.bool_)):
+        return bool(check)
+    also = "" if measure is None else f", or {RESIDUAL!r}"
+    raise InputError(f"tuner.linalg.{name}: check is {check!r}; it must be True or False{also}")
 
 
 def _of_copies(

@@ -40,7 +40,7 @@ def called(
     """
     with functions.called(f"tuner.linalg.{name}", {**given, **also}) as (call, lent):
         matrices = dict(zip(given, lent, strict=False))
-        (first, one), *_ = matrices.items()
+        first, one = next(iter({**given, **also})), lent[0]
         for key, other in matrices.items():
             if other.dtype not in DTYPES:
                 raise call.wrong(f"{key} has dtype {other.dtype}; it must be float32 or float64")
