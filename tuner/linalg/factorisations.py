@@ -83,7 +83,7 @@ def cholesky(
         a: symmetric positive definite, (..., n, n), float32 or float64; one triangle is read.
         lower: whether the result is L of ``a = L L'``, else R of ``a = R' R``; the same triangle is read.
         check: whether to wait for the GPU and look for failures; without it, factors of a matrix that is not
-            positive definite are unspecified. ``residual`` multiplies a vector, too: 8 n² operations beside
+            positive definite are unspecified. ``residual`` multiplies a vector, too: 12 n² operations beside
             n³ / 3, and two copies of a.
 
     Returns:
@@ -307,7 +307,7 @@ def qr(
         a: (..., m, n), float32 or float64.
         mode: ``full``, ``economic``, ``r`` or ``raw``.
         check: True or ``residual`` to wait for the GPU and multiply Q R by a vector, of the modes ``full``
-            and ``economic``: 6 m n operations beside 2 m n² - 2 n³ / 3 and those that form Q.
+            and ``economic``: 8 m n operations beside 2 m n² - 2 n³ / 3 and those that form Q.
 
     Returns:
         ``(Q, R)``: (..., m, m) and (..., m, n); economic (..., m, k) and (..., k, n), k = min(m, n).

@@ -52,8 +52,8 @@ def solve(
         b: (n,), or (..., n, k); leading axes are broadcast with those of a.
         lower: the triangle that is read of a positive definite a.
         assume_a: ``gen`` or None: LU; ``pos``: Cholesky.
-        check: whether to wait for the GPU and look for failures. ``residual`` computes a x - b, too: 2 n² k
-            operations for k right sides beside 2 n³ / 3 + 2 n² k, and reads a twice more.
+        check: whether to wait for the GPU and look for failures. ``residual`` computes a x - b, too:
+            2 n² (k + 1) operations for k right sides beside 2 n³ / 3 + 2 n² k, and reads a twice more.
 
     Returns:
         Of the shape of b, with the leading axes of both.
