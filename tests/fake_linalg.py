@@ -112,7 +112,8 @@ class LinalgCupy(DriverCupy):
         return np.broadcast_to(array, shape, subok=True).view(DeviceArray)
 
     def where(self, condition: Any, one: Any, other: Any) -> DeviceArray:
-        return np.where(condition, one, other).view(DeviceArray)
+        made: DeviceArray = np.where(condition, one, other).view(DeviceArray)
+        return made
 
     def from_dlpack(self, other: Any) -> DeviceArray:
         return self.asarray(other)

@@ -115,7 +115,7 @@ OPERATORS: dict[str, Any] = {
 
 def by_host(operator: str, x: Any, heads: Any, *, exclusive: bool, reverse: bool) -> Any:
     """What a scan along the last axis makes, segment by segment."""
-    identity = {"sum": 0, "product": 1, "xor": 0}
+    identity: dict[str, Any] = {"sum": 0, "product": 1, "xor": 0}
     if operator in ("min", "max"):
         limits = np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
         ends = (np.inf, -np.inf) if x.dtype.kind == "f" else (limits.max, limits.min)

@@ -8,8 +8,9 @@ complex128 or float64. Configurations are chosen as ``tuner.apply`` chooses them
 import math
 from collections.abc import Sequence
 from functools import partial
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from tuner.application.borrowing import BorrowedArray
 from tuner.application.functions import Call, Straight, flag, perform
@@ -320,7 +321,7 @@ def _kind(call: Call, x: BorrowedArray) -> str:
 
 def _length(call: Call, name: str, given: object, own: int) -> int:
     n = own if given is None else given
-    if isinstance(n, Integral) and not isinstance(n, bool) and n >= 1:
+    if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1:
         return int(n)
     raise call.wrong(f"{name} is {n!r}; it must be a whole number from 1 on")
 

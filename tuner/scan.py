@@ -94,8 +94,16 @@ def _numpys(call: Call, x: BorrowedArray, operator: str, axis: object, dtype: ob
     return (found.run() if isinstance(found, Straight) else found).view("uint64")
 
 
-def _segmented(call: Call, x: BorrowedArray, heads: BorrowedArray, *options: object) -> Straight | Array:
-    return _accumulated(call, x, *options, heads=heads)
+def _segmented(  # noqa: PLR0917 - those of the function
+    call: Call,
+    x: BorrowedArray,
+    heads: BorrowedArray,
+    operator: object,
+    axis: object,
+    exclusive: object,
+    reverse: object,
+) -> Straight | Array:
+    return _accumulated(call, x, operator, axis, exclusive, reverse, heads)
 
 
 def _accumulated(  # noqa: PLR0917 - those of the function
@@ -133,7 +141,7 @@ def _accumulated(  # noqa: PLR0917 - those of the function
     sizes |= {"form": "exclusive"} if exclusive else {}
     sizes |= {"direction": "reverse"} if reverse else {}
     rows = [call.rows(moved, apart=True)]
-    if flags is None:
+    if flags is None or heads is None:
         kernel, own = "scan-lf", call.same(rows[0], moved, x)
     else:
         turned = cp.moveaxis(flags, place, -1)
@@ -162,10 +170,10 @@ def _single(call: Call, x: BorrowedArray, operator: str, *, exclusive: bool) -> 
     bits, made = x.dtype == BFLOAT16, call.cp.empty(x.array.shape, x.array.dtype)
     if exclusive:
         neutral = PrefixOperator(operator).neutral(np.dtype("float32" if bits else x.dtype))
-        made.fill(bfloat16_bits(neutral) if bits else neutral)
+        made.fill(int(bfloat16_bits(neutral)) if bits else neutral)
     elif operator in _LOGICAL:
         values = bfloat16_values(x.array) if bits else x.array
-        made[...] = (values != 0) * (bfloat16_bits(1) if bits else 1)
+        made[...] = (values != 0) * (int(bfloat16_bits(1)) if bits else 1)
     else:
         made[...] = x.array
     return made

@@ -178,8 +178,8 @@ def _check(call: Call, arrays: Sequence[Array], x: Array, *, periodic: bool) -> 
         LinAlgError: one is.
     """
     own = np.broadcast_shapes(*(one.shape for one in arrays[:3]))
-    matrix = [call.cp.broadcast_to(one, own) for one in arrays[:3]]
-    errors = backward_errors(call.cp, *matrix, arrays[3], x, periodic=periodic)
+    a, b, c = (call.cp.broadcast_to(one, own) for one in arrays[:3])
+    errors = backward_errors(call.cp, a, b, c, arrays[3], x, periodic=periodic)
     limit = ALLOWED * float(np.finfo(x.dtype).eps) / 2
     hint = ": the kernels do not pivot; cupyx.cusparse.gtsv2 does"
     refuse_errors(call, errors, limit, f"of {x.shape[-1]} unknowns", hint)
