@@ -15,6 +15,7 @@ from fake_torch import FakeTorch, fake_torch
 from numpy.linalg import LinAlgError
 
 import tuner
+from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.errors import InputError
 from tuner.problems.tridiagonal import solve, solve_periodic
 
@@ -301,6 +302,20 @@ def test_tensors(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     right = scipy.fft.fft(np.array(flat.held))
     assert tuner.fft.fft(flat, overwrite_x=True) is flat
     assert near(flat.held, right)
+
+
+def test_tensors_of_bfloat16(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans of them, with any axes, are such tensors."""
+    torch: FakeTorch = fake_torch(monkeypatch, cp)
+    values = np.random.default_rng(0).integers(0, 3, (2, 3, 20)).astype(np.float32)
+    x = torch.of(cp.asarray(bfloat16_bits(values)))
+    x.dtype = torch.bfloat16  # type: ignore[attr-defined]  # one of the fake's names
+    for axis in (2, 1):
+        y = tuner.scan.cumsum(x, axis=axis)
+        assert str(y.dtype) == "torch.bfloat16"
+        assert (bfloat16_values(np.asarray(y.held)) == np.cumsum(values, axis=axis)).all()
+    ones = tuner.scan.accumulate(x, "product", axis=0, exclusive=True)
+    assert (bfloat16_values(np.asarray(ones.held))[0] == 1).all()
 
 
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
