@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.fft
 from fake_linalg import HostCompiler, LinalgCupy, linalg_cupy
-from fake_torch import FakeTorch, fake_torch
+from fake_torch import DlpackArray, FakeTorch, fake_torch
 from numpy.linalg import LinAlgError
 
 import tuner
@@ -284,9 +284,22 @@ def test_later_calls_go_straight_to_the_kernel(cp: LinalgCupy, monkeypatch: pyte
     x = drawn(cp, (3, 16), "complex64")
     tuner.fft.fft(x)
     tuner.scan.accumulate(x)
+    planes = drawn(cp, (2, 4, 6), "complex64")
+    tuner.fft.fft2(planes)
     monkeypatch.setattr("tuner.application.functions.called", None)
     assert near(tuner.fft.fft(x), scipy.fft.fft(np.asarray(x)))
     assert near(tuner.scan.accumulate(x), np.cumsum(np.asarray(x), axis=-1))
+    assert near(tuner.fft.fft2(planes), scipy.fft.fft2(np.asarray(planes)))
+
+
+def test_arrays_that_never_change(cp: LinalgCupy) -> None:
+    """What is lent by a protocol is not overwritten, and comes back as an array of its library."""
+    x = DlpackArray(drawn(cp, (3, 16), "complex64"))
+    before = np.array(x.held)
+    found = tuner.fft.fft(x, overwrite_x=True)
+    assert isinstance(found, DlpackArray)
+    assert near(found.held, scipy.fft.fft(before))
+    assert (x.held == before).all()
 
 
 def test_tensors(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,15 @@ complex128 or float64. Configurations are chosen as ``tuner.apply`` chooses them
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tuner.application.borrowing import BorrowedArray
+from tuner.application.borrowing import BorrowedArray, is_waited_for
 from tuner.application.functions import Call, Straight, flag, perform
-from tuner.application.keys import Array
+from tuner.application.keys import ALIGNED, Array
 
 __all__ = ["fft", "fft2", "ifft", "ifft2", "irfft", "rfft"]
 
@@ -44,8 +45,8 @@ def fft(
         axis: that is transformed.
         norm: ``backward`` or None, ``ortho``, ``forward``: whether this transform is unscaled, multiplied by
             the root of 1/n, or by 1/n. All but the first pass over the result once more.
-        overwrite_x: whether the memory of x may become that of the result: it does for contiguous complex
-            rows of up to 8192 numbers.
+        overwrite_x: whether the memory of x may become that of the result: it does for complex rows of up to
+            8192 numbers, of CuPy and PyTorch, that need no copy.
 
     Returns:
         complex64 or complex128, of the shape of x but for the axis.
@@ -161,6 +162,7 @@ def _whole(  # noqa: PLR0917 - those of the function
     length = _length(call, "n", n, x.array.shape[place])
     array, kind = _resized(call, x.array, place, length), _kind(call, x)
     scale, overwrite = _scale(call, norm, length)[inverse], flag(call, "overwrite_x", overwrite)
+    lasting = is_waited_for(call.cp, x.original)  # JAX's arrays never change
     if not array.size:
         return call.cp.empty(array.shape, kind)
     moved = call.cp.moveaxis(array, place, -1)
@@ -168,7 +170,7 @@ def _whole(  # noqa: PLR0917 - those of the function
         return _placed(call, _mirrored(call, moved, kind, length), place, scale)
     rows = call.rows(moved.astype(kind, copy=False), apart=length <= _MOST)
     own = length > 1 and call.same(rows, moved, x)
-    out = rows if own and overwrite and length <= _MOST else None
+    out = rows if own and overwrite and not lasting and length <= _MOST else None
     if own and scale == 1:
         return Straight("fft", (x.array,), _direction(inverse=inverse), None if out is None else x.array)
     found = _run(rows, inverse=inverse, out=out)
@@ -244,10 +246,10 @@ def _planes(  # noqa: PLR0917 - those of the function
     moved = cp.moveaxis(array.astype(kind, copy=False), places, (-2, -1))
     if 1 < m <= _MOST and 1 < n <= _MOST:
         planes = moved if moved.ndim == 3 else moved.reshape(-1, m, n)  # noqa: PLR2004 - a batch
-        planes = planes if planes.flags.c_contiguous and not planes.data.ptr % 16 else planes.copy()
+        planes = planes if planes.flags.c_contiguous and not planes.data.ptr & ALIGNED else planes.copy()
         run = Straight("fft-2d", (planes,), _direction(inverse=inverse))
-        if planes is x.array and scale == 1:
-            return run
+        if scale == 1 and call.same(planes, moved, x, 3):
+            return replace(run, arrays=(x.array,))
         found = run.run().reshape(moved.shape)
     else:
         found = moved

@@ -62,19 +62,20 @@ class Call:
         return two if fits and not two.data.ptr & ALIGNED else two.copy()
 
     @staticmethod
-    def same(rows: Array, moved: Array, given: BorrowedArray) -> bool:
-        """True where rows are an argument of one or two axes as it came.
+    def same(rows: Array, moved: Array, given: BorrowedArray, most: int = 2) -> bool:
+        """True where rows, or planes, are an argument as it came.
 
         Args:
-            rows: of ``rows``.
+            rows: as a kernel takes them.
             moved: the argument as they were made of it, whatever its type was changed to.
             given: the argument.
+            most: axes that the kernel takes.
         """
         array = given.array
         return bool(
             rows.data.ptr == array.data.ptr
             and rows.dtype == array.dtype
-            and moved.ndim <= 2  # noqa: PLR2004 - what kernels take
+            and moved.ndim <= most
             and (moved.shape, moved.strides) == (array.shape, array.strides)
         )
 
