@@ -212,6 +212,7 @@ def exact(a: Any, b: Any, c: Any, d: Any, *, periodic: bool) -> Any:
         ((2, 3, 20), (2, 3, 20)),
         ((20,), (5, 20)),  # five right sides of one matrix
         ((2, 1, 20), (2, 3, 20)),
+        ((20,), (17, 20)),
         ((3, 20), (20,)),
         ((3, 1), (3, 1)),
         ((3, 2), (3, 2)),

@@ -20,6 +20,9 @@ __all__ = ["solve"]
 
 ALLOWED = 100  # units of roundoff: a backward error that no stable elimination reaches
 _SIDES = 4  # right sides that a kernel takes at a time
+_MOST_SIDES = (
+    16  # that are few launches; of more each is a system of its own, whose matrix the cache may hold
+)
 _PERIODIC = 3  # unknowns at least of the periodic kernels
 
 
@@ -39,8 +42,8 @@ def solve(
         b: the diagonal, (..., N).
         c: above the diagonal, (..., N); ``c[N-1]`` counts as 0.
         d: right sides, (..., N). Axes before the last are broadcast. Where matrices have an axis of 1 before
-            the last, or lack it, and d has K there, a matrix is read and eliminated once for up to 4 right
-            sides.
+            the last, or lack it, and d has 2 to 16 there, a matrix is read and eliminated once for up to 4
+            right sides.
         periodic: whether the ends meet: ``a[0]`` is then the coefficient of ``x[N-1]``, and ``c[N-1]`` that
             of ``x[0]``.
         check: whether to compute residuals on the GPU and wait for them; True and ``residual`` are the same.
@@ -145,9 +148,9 @@ def _forms(call: Call, given: dict[str, BorrowedArray]) -> tuple[str, tuple[int,
 
 
 def _shares(arrays: Sequence[Array], lead: Sequence[int]) -> bool:
-    """Return True if several right sides, along the axis before the last, have one matrix."""
+    """Return True if a few right sides, along the axis before the last, have one matrix."""
     own = [one.shape[-2] if one.ndim > 1 else 1 for one in arrays[:3]]
-    return bool(lead) and lead[-1] > 1 and set(own) == {1}
+    return bool(lead) and 1 < lead[-1] <= _MOST_SIDES and set(own) == {1}
 
 
 def _several(call: Call, arrays: Sequence[Array], lead: Sequence[int]) -> Array:
