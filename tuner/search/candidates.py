@@ -336,8 +336,6 @@ def prepare(
     workloads: Sequence[tuple[KernelFile, Workload]],
     device: Device,
     min_occupancy: float | None = None,
-    *,
-    stated_only: bool = False,
 ) -> list[PreparedWorkload]:
     """Enumerate the spaces of all workloads, and prune them by what is declared; nothing is compiled.
 
@@ -345,7 +343,6 @@ def prepare(
         workloads: kernel file and workload.
         device: whose limits count.
         min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
-        stated_only: of kernels that state analytical answers, look at nothing else.
 
     Raises:
         DeviceError: the limits of the device are not known.
@@ -353,7 +350,7 @@ def prepare(
     """
     limits = limits_of(device)
     return [
-        _prepared(kernel, workload, limits, device.identity.name, min_occupancy, stated_only=stated_only)
+        _prepared(kernel, workload, limits, device.identity.name, min_occupancy)
         for kernel, workload in workloads
     ]
 
@@ -375,8 +372,6 @@ def _prepared(
     limits: DeviceLimits,
     gpu: str,
     min_occupancy: float | None,
-    *,
-    stated_only: bool,
 ) -> PreparedWorkload:
     """Drop what the device or the threshold rules out whatever the compiler does."""
     space = kernel.space(workload)
@@ -391,7 +386,7 @@ def _prepared(
     candidates: list[Candidate] = []
     highest_dropped = 0.0
     named = [] if source is None else [default, *stated]
-    for configuration in stated if stated_only and stated else dict.fromkeys([*space, *named]):
+    for configuration in dict.fromkeys([*space, *named]):
         traits = declaration.of(configuration)
         if traits.candidate is not None:
             candidates.append(traits.candidate)

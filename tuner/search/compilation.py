@@ -14,7 +14,7 @@ from itertools import islice
 from tuner.compiler.compiler import usual_jobs
 from tuner.devices.base import Device
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.errors import DeviceError, EmptySpaceError, NothingFitsError
+from tuner.model.errors import DeviceError, EmptySpaceError
 from tuner.model.plan import Configuration, Progress, TunableValue, Workload
 from tuner.model.trial import Trial
 from tuner.search.candidates import (
@@ -278,8 +278,7 @@ class Compilation:
             (v.candidate.occupancy for v in dropped if v.candidate and v.dropped == COMPILED_OCCUPANCY),
             default=0.0,
         )
-        kind = EmptySpaceError if item.compile_errors else NothingFitsError
-        return kind(nothing_left(item, highest))
+        return EmptySpaceError(nothing_left(item, highest))
 
     def _candidate(self, key: _Key) -> Candidate | None:
         verdict = self._verdict(key)
