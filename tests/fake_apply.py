@@ -268,14 +268,25 @@ class DriverCupy(FakeCupy):
         ]
         pointers = (ctypes.c_void_p * len(kinds)).from_address(parameters)
         values = [
-            (ctypes.c_int32 if kind is int else ctypes.c_uint64).from_address(where).value
+            where if isinstance(kind, np.dtype) else held.from_address(where).value
             for kind, where in zip(kinds, pointers, strict=True)
+            for held in (ctypes.c_int32 if kind is int else ctypes.c_uint64,)
+        ]
+        values = [
+            np.frombuffer(ctypes.string_at(value, kind.itemsize), kind)[0]
+            if isinstance(kind, np.dtype)
+            else value
+            for kind, value in zip(kinds, values, strict=True)
         ]
         loaded = Function(self, list(self.kernels)[function - 1])
 
         def run(lane: Stream) -> None:
             arguments = [
-                np.int32(value) if kind is int else self._array(value)
+                value
+                if isinstance(kind, np.dtype)
+                else np.int32(value)
+                if kind is int
+                else self._array(value)
                 for kind, value in zip(kinds, values, strict=True)
             ]
             loaded(shape[:3], shape[3:], arguments, shared_mem=shared, stream=lane)

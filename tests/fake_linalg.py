@@ -20,8 +20,9 @@ from tuner.application.calls import Application
 from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
 from tuner.kernel_files.catalog import Catalog
+from tuner.model.elements import element_dtype
 from tuner.model.errors import CompileError
-from tuner.model.plan import BufferView, Resources, Stage
+from tuner.model.plan import BufferView, Resources, Stage, StructValue
 
 
 class HostKernel(Kernel):
@@ -30,7 +31,7 @@ class HostKernel(Kernel):
     def __init__(self, stage: Stage) -> None:
         super().__init__(self._called, 1e-6)
         self.stage = stage
-        kinds = [np.ndarray if isinstance(one, (str, BufferView)) else int for one in stage.arguments]
+        kinds = [_kind(one) for one in stage.arguments]
         parameters = [
             inspect.Parameter(f"p{place}", inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
             for place, kind in enumerate(kinds)
@@ -42,17 +43,33 @@ class HostKernel(Kernel):
 
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         stage = self.stage
-        plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
+        plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else one for one in args]
         if stage.name == "moved":
             plain[0], before = _memory(plain[0])
             plain[4] += before
         elif stage.name == "exchanged":
             assert plain[0].flags.c_contiguous
+        else:  # rows may lie apart, and those of an output are written
+            plain = [
+                _memory(one, writeable=one.flags.writeable)[0]
+                if isinstance(one, np.ndarray) and not one.flags.c_contiguous
+                else one
+                for one in plain
+            ]
         shape = (tuple(grid), tuple(block), stage.shared_bytes)
         host_build.run(stage.source, stage.entry, *shape, plain, options=stage.options)
 
 
-def _memory(array: Any) -> tuple[Any, int]:
+def _kind(argument: Any) -> Any:
+    """What tells how many bytes an argument takes: an array's address, or a number or struct of some type."""
+    if isinstance(argument, (str, BufferView)):
+        return np.ndarray
+    if isinstance(argument, StructValue):
+        return np.dtype(f"V{len(argument.bytes)}")
+    return element_dtype(argument.dtype)
+
+
+def _memory(array: Any, *, writeable: bool = False) -> tuple[Any, int]:
     """The memory of an array from its lowest address on, and how many elements its first one is behind that.
 
     The host's machine copies what it is given, and copies arrays with gaps without them.
@@ -61,7 +78,7 @@ def _memory(array: Any) -> tuple[Any, int]:
     lowest = sum(step for step in steps if step < 0)
     span = 1 + (sum(step for step in steps if step > 0) - lowest) // array.itemsize
     first = array[tuple(slice(-1, None) if step < 0 else slice(1) for step in steps)]
-    whole = np.lib.stride_tricks.as_strided(first, (span,), (array.itemsize,), writeable=False)
+    whole = np.lib.stride_tricks.as_strided(first, (span,), (array.itemsize,), writeable=writeable)
     return whole, -lowest // array.itemsize
 
 
@@ -93,6 +110,10 @@ class LinalgCupy(DriverCupy):
 
     def broadcast_to(self, array: Any, shape: Any) -> DeviceArray:
         return np.broadcast_to(array, shape, subok=True).view(DeviceArray)
+
+    def where(self, condition: Any, one: Any, other: Any) -> DeviceArray:
+        made: DeviceArray = np.where(condition, one, other).view(DeviceArray)
+        return made
 
     def from_dlpack(self, other: Any) -> DeviceArray:
         return self.asarray(other)

@@ -70,6 +70,9 @@ class Tensor:
     def is_neg(self) -> bool:
         return False
 
+    def view(self, dtype: Dtype) -> "Tensor":
+        return Tensor(self.held.view(np.uint16), dtype, self.layout, self.device)
+
     def untyped_storage(self) -> DeviceArray:
         held: DeviceArray = self.held
         return held
@@ -110,9 +113,19 @@ class FakeTorch(ModuleType):
         self.gradients = True
         self.streams = [TorchStream(self, 0)]
         self.made_in: list[int] = []
-        for name in ("float16", "bfloat16", "float32", "float64", "int32", "complex64", "uint8", "uint16"):
+        for name in (
+            "float16",
+            "bfloat16",
+            "float32",
+            "float64",
+            "int32",
+            "complex64",
+            "uint8",
+            "uint16",
+            "int16",
+        ):
             setattr(self, name, Dtype(name))
-        self.float8_e4m3fn = Dtype("float8_e4m3fn")
+        self.float8_e4m3fn, self.complex32 = Dtype("float8_e4m3fn"), Dtype("complex32")
         self.autograd = SimpleNamespace(forward_ad=SimpleNamespace(unpack_dual=lambda tensor: tensor))
         self.cuda = SimpleNamespace(
             current_stream=lambda _: self.streams[-1],

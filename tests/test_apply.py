@@ -403,12 +403,14 @@ def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
 def test_import_is_light() -> None:
     """``import tuner`` loads none of what applying needs; the functions are there all the same."""
     code = (
-        "import sys, tuner; assert not {'numpy', 'cupy', 'sqlite3', 'tuner.linalg'} & set(sys.modules);"
+        "import sys, tuner; later = {f'tuner.{name}' for name in ('fft', 'linalg', 'scan', 'tridiagonal')};"
+        "assert not ({'numpy', 'cupy', 'sqlite3'} | later) & set(sys.modules);"
         "print(tuner.apply.__name__, tuner.chosen.__name__, tuner.plan.__name__);"
-        "assert 'tuner.linalg' not in sys.modules; print(tuner.linalg.qr.__module__)"
+        "assert not later & set(sys.modules); print(tuner.linalg.qr.__module__, tuner.fft.fft.__module__);"
+        "assert tuner.scan.cumsum and tuner.tridiagonal.solve"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["apply", "chosen", "plan", "tuner.linalg.factorisations"]
+    assert done.stdout.split() == ["apply", "chosen", "plan", "tuner.linalg.factorisations", "tuner.fft"]
     assert set(tuner.__all__) <= set(dir(tuner))
     with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'aply'"):
         _ = tuner.aply  # type: ignore[attr-defined]  # the point of the test

@@ -218,6 +218,10 @@ def changed(tensor: Tensor, **values: Any) -> Tensor:
             "is not contiguous (strides (256, 8) of shape (3, 32)); cupy.ascontiguousarray copies it to one",
         ),
         (lambda t, x: changed(x, dtype=t.float8_e4m3fn), "cannot be read as an array on a GPU: data type"),
+        (
+            lambda t, x: changed(x, dtype=t.complex32),
+            "cannot be read as an array on a GPU: no kernel takes complex32; its to(torch.complex64)",
+        ),
         (lambda t, x: t.of(x.held.reshape(-1)[1:65]), "begins 4 bytes past a multiple of 16; a copy of it"),
     ],
 )

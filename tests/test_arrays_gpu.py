@@ -43,6 +43,24 @@ def test_dlpack(cp: Any) -> None:
     assert bool((plan() == wanted).all())
 
 
+def test_functions_of_arrays(cp: Any) -> None:
+    """Transforms, scans and systems of any axes are CuPy's, and residuals find nothing."""
+    x = rows(cp)[:, :999].reshape(8, 64, 999)
+    right = cp.fft.fft(x.astype(cp.float64), axis=1, norm="ortho")
+    assert float(abs(tuner.fft.fft(x, axis=1, norm="ortho") - right).max()) <= 1e-5
+    assert float(abs(tuner.fft.irfft(tuner.fft.rfft(x), n=999) - x).max()) <= 1e-5
+    assert float(abs(tuner.fft.fft2(x) - cp.fft.fft2(x.astype(cp.float64))).max()) <= 0.1
+    assert float(abs(tuner.scan.cumsum(x, axis=2) - cp.cumsum(x, axis=2, dtype=cp.float64)).max()) <= 1e-2
+    heads = x > 0.9
+    assert bool((tuner.scan.accumulate(x, "max", heads=heads)[heads] == x[heads]).all())
+    solution = tuner.tridiagonal.solve(x, x + 3, x, x, check=True)
+    assert solution.shape == x.shape
+    a = cp.eye(200, dtype=cp.float32) * 20 + rows(cp)[:200, :200]
+    tuner.linalg.solve(a, a[:, :3], check="residual")
+    tuner.linalg.cholesky(a + a.T, check="residual")
+    tuner.linalg.qr(a, check="residual")
+
+
 def test_cuda_array_interface(cp: Any) -> None:
     """Arrays with the CUDA array interface give CuPy's, and are not written where they forbid it."""
     held = rows(cp)

@@ -25,6 +25,7 @@ SMALLEST = {
     "energy_region_intervals": ["--runs", "1"],
     "headlines": [],
     "kernel_tuner_wall": ["--only", "triad", "vector-add"],
+    "kernels/tridiagonal_errors": ["--sizes", "16", "--types", "float32"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
     "ties": ["fft-real:N=4", "--again", "1"],

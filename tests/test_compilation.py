@@ -158,6 +158,28 @@ def test_a_search_begins_with_the_defaults_alone() -> None:
     join_threads()
 
 
+def test_what_spills_is_tried_where_nothing_else_is_left() -> None:
+    """Configurations that spill stay candidates where all others are ruled out, and only there."""
+    gpu = Workshop(lambda configuration: SPILLING if configuration["P"] in (4, 8) else FAT)
+    (item,) = prepared(gpu)
+    compilation = Compilation([item], gpu)
+    (begun,) = compilation.begin(SearchLimits())
+
+    assert compilation.all_spilling == [item.workload]
+    assert {one.configuration["P"] for one in begun.candidates} == {4, 8}
+    (known,) = compilation.known()
+    assert known.spilling >= {one.configuration for one in begun.candidates}
+
+    compilation = Compilation([item], Workshop(lambda _: SPILLING))
+    (begun,) = compilation.begin(SearchLimits())
+    assert len(begun.candidates) == len(item.candidates)
+
+    compilation = Compilation([item], Workshop(lambda _: FAT))
+    with pytest.raises(EmptySpaceError):
+        compilation.begin(SearchLimits())
+    join_threads()
+
+
 def test_a_default_that_is_ruled_out_is_no_candidate() -> None:
     """A policy never sees it, and some other candidate is known to be left."""
     gpu = Workshop()
@@ -442,6 +464,7 @@ class Bench:
     notices: tuple[str, ...] = ()
     measured_: list[Trial] = field(default_factory=list)
     told_: list[Trial] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
 
     def measure(self, trial: Trial, plans: Sequence[Plan], _target: ComparisonTarget) -> Measurement:
         self.measured_.append(trial)
@@ -457,7 +480,7 @@ class Bench:
         self.told_.append(event.trial)
 
     def told(self, sentence: str) -> None:
-        """Not of interest."""
+        self.sentences.append(sentence)
 
     def searched(
         self, gpu: SimulatedDevice, policy: Policy, database: Path, *specs: str, budget: int
@@ -511,6 +534,20 @@ def test_the_default_trial_is_measured_whatever_it_takes(tmp_path: Path) -> None
     assert answers[0].ok
     assert [result.status for result in answers[1].results] == [Status.PRUNED, Status.OK]
     assert bench.measured_ == [default]
+    join_threads()
+
+
+def test_a_search_of_what_spills_says_so(tmp_path: Path) -> None:
+    """Where all spill the run measures them, and tells it once."""
+    gpu, bench = Workshop(lambda _: SPILLING), Bench()
+    every = trials(prepared(gpu))
+
+    def policy(_: Search) -> Generator[list[Trial], list[Measurement], None]:
+        yield every
+
+    assert set(bench.searched(gpu, policy, tmp_path / "db", "scan-lf:N=64", budget=99)) == set(every)
+    (sentence,) = [one for one in bench.sentences if "spills" in one]
+    assert sentence.startswith("scan-lf:N=64: every configuration spills registers or uses local memory")
     join_threads()
 
 

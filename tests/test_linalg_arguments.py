@@ -1,6 +1,6 @@
 """``tuner.linalg``: what arguments may be, what results are, and what is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +9,7 @@ import host_build
 import numpy as np
 import pytest
 import scipy.linalg
+from fake_cupy import DeviceArray
 from fake_linalg import HostCompiler, HostKernel, LinalgCupy, linalg_cupy
 from linalg_cases import N, each, near, positive, random
 from numpy.linalg import LinAlgError
@@ -46,6 +47,49 @@ def test_results_are_arrays_of_their_own(cp: LinalgCupy) -> None:
     for one in results:
         assert one.flags.c_contiguous or one.swapaxes(-1, -2).flags.c_contiguous
         assert not any(np.shares_memory(one, given) for given in (a, b, wide, vector))
+
+
+ONES = np.ones(N).view(DeviceArray)
+RESIDUALS: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("trsm", lambda a, b: linalg.solve(a, b, check="residual")),
+    ("trsm", lambda a, _: linalg.solve(a, ONES, assume_a="pos", lower=True, check="residual")),
+    ("trsm", lambda a, b: linalg.solve_triangular(a, b, 1, lower=True, check="residual")),
+    ("trsm", lambda a, b: linalg.solve_triangular(a / 8, b, unit_diagonal=True, check="residual")),
+    ("potrf", lambda a, _: linalg.cholesky(a, check="residual")),
+    ("potrf", lambda a, _: linalg.cholesky(a, lower=True, check="residual")),
+    ("geqrf", lambda a, _: linalg.qr(a, check="residual")),
+    ("geqrf", lambda _, b: linalg.qr(b, "economic", check=True)),
+]
+
+
+@pytest.mark.parametrize(("kernel", "call"), RESIDUALS)
+def test_residuals(
+    cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch, kernel: str, call: Callable[[Any, Any], Any]
+) -> None:
+    """Right results pass; a wrong one is refused with its place in the batch, its order and its error."""
+    a, b = cp.asarray(positive(2, 2)), cp.asarray(random(2, 2, N, 3))
+    call(a, b)
+    call(a[:0], b[:0])
+    launch = HostKernel.launch
+
+    def spoiled(own: HostKernel, grid: Any, block: Any, args: Any) -> None:
+        launch(own, grid, block, args)
+        if own.stage.entry.startswith(kernel):
+            np.asarray(args[kernel == "trsm"]).reshape(4, -1)[2] += 1  # of matrix (1, 0)
+
+    monkeypatch.setattr(HostKernel, "launch", spoiled)
+    words = rf"matrix \(1, 0\): of order {N}: backward error .*, more than .* \(1 of 4\)$"
+    with pytest.raises(LinAlgError, match=words):
+        call(a, b)
+
+
+@pytest.mark.parametrize("name", ["solve", "solve_triangular", "cholesky", "lu_factor", "qr"])
+def test_checks_that_there_are_not(cp: LinalgCupy, name: str) -> None:
+    """Another word than those of a call is refused."""
+    a = cp.asarray(positive(2))
+    given = (a, a) if name.startswith("solve") else (a,)
+    with pytest.raises(InputError, match=f"tuner.linalg.{name}: check is 'all'; it must be True or False"):
+        getattr(linalg, name)(*given, check="all")
 
 
 def test_factors_of_zero_read_nothing(cp: LinalgCupy) -> None:

@@ -13,15 +13,18 @@ __all__ = [
     "apply",
     "chosen",
     "energy",
+    "fft",
     "judge",
     "linalg",
     "mark",
     "plan",
+    "scan",
+    "tridiagonal",
     "tune",
 ]
 
 if TYPE_CHECKING:
-    from tuner import linalg
+    from tuner import fft, linalg, scan, tridiagonal
     from tuner.application import apply, chosen, plan
     from tuner.client.client import Client
     from tuner.joules.energy_meter import energy
@@ -48,7 +51,7 @@ else:
         """Import a name in ``__all__`` on first access, so that commands start without it."""
         from importlib import import_module  # noqa: PLC0415 - as the docstring says
 
-        if name in ("linalg", "triton"):  # modules
+        if name in ("fft", "linalg", "scan", "tridiagonal", "triton"):  # modules
             return import_module(f"tuner.{name}")
         if name in _MODULES:
             found = getattr(import_module(_MODULES[name]), name)

@@ -19,15 +19,15 @@ from linalg_libraries import BATCH, DTYPES, AnySets, Case, Form, LinalgLibraries
 from provenance import command_line, save
 
 from tuner.compiler.compiler import Compiler
+from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Device
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.direct import CompilingGpu
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.errors import TunerError
+from tuner.model.errors import CompileError, TunerError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
-from tuner.model.plan import Configuration, Plan, TunableValue
+from tuner.model.plan import Configuration, Plan, Progress, Resources, TunableValue
 from tuner.problems.base import Deviation
 from tuner.search.candidates import PreparedWorkload, judge, prepare
 from tuner.search.explaining import analytical_choice
@@ -60,6 +60,21 @@ class Space:
     def plans(self) -> Mapping[Configuration, Plan]:
         """Of the candidates and the default."""
         return self.item.plans
+
+
+@dataclass(frozen=True)
+class CompilingGpu:
+    """As much of a ``tuner.devices.base.Device`` as candidates are compiled with."""
+
+    identity: DeviceIdentity
+    limits: DeviceLimits
+    compiler: Compiler
+
+    def resources(
+        self, plans: Sequence[Plan], progress: Progress | None = None
+    ) -> list[tuple[Resources, ...] | CompileError]:
+        """Compile plans; nothing is loaded."""
+        return plan_resources(self.compiler, plans, progress)
 
 
 class Searcher:

@@ -141,8 +141,8 @@ def apply(
             the kernel file allows it, the input itself; a sequence of them for a kernel with several outputs.
         stream: where to run, a stream of CuPy, of PyTorch, or with ``__cuda_stream__``; None for the current.
         configuration: a value for every tunable; ``"default"`` for the kernel file's default; None for the
-            best that the daemon or the database knows for this GPU, sizes and the nearest batch, or the
-            analytical answer where nothing was tuned.
+            best that the daemon or the database knows for this GPU, sizes and the nearest batch; where
+            nothing was tuned what the kernel file states, or its default.
         sizes: sizes that shapes and types do not tell, e.g. ``direction="inverse"``.
 
     Returns:
@@ -203,7 +203,7 @@ def chosen(
 ) -> Chosen:
     """The configuration that ``apply`` takes for the same arguments, and its origin.
 
-    Nothing is run. Where nothing was tuned, working out the analytical answer compiles its candidates once.
+    Nothing is compiled or run.
 
     Raises:
         InputError: an argument cannot be used; the message names it and what would be right.

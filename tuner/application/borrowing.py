@@ -117,6 +117,8 @@ def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
     if tensor.numel() and not tensor.data_ptr():
         raise ValueError("it has no memory of its own; its clone() has")
     name = str(tensor.dtype).removeprefix("torch.")
+    if name == "complex32":  # NumPy does not know it
+        raise TypeError("no kernel takes complex32; its to(torch.complex64) is one that they take")
     dtype, shape, strides = element_dtype(name), tuple(tensor.shape), None
     size = tensor.numel() * dtype.itemsize
     if not tensor.is_contiguous():

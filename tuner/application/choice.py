@@ -15,7 +15,7 @@ from tuner.client.answer_values import Use
 from tuner.client.client import Client
 from tuner.database.answer_lock import in_force
 from tuner.database.answers import StoredAnswer
-from tuner.database.best_known import DatabaseSource, best_of_part
+from tuner.database.best_known import ORIGINS, DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, ServedAnswer, passed_over, served_answer
 from tuner.database.runs import Store
 from tuner.devices.gpu_models import limits_of
@@ -187,7 +187,10 @@ DEFAULT = "default"
 GIVEN = "given"
 """Origin of a configuration of the caller."""
 
-_WORKED_OUT = ("predicted", "analytical", "nearest")  # origins of answers that were not measured
+# Origins: of what the model's rules choose, which was measured against no default and is not taken, and of
+# answers that rest on measurements of other workloads.
+_RULES = "analytical"
+_LENT = ("predicted", "nearest")
 _SAME = ("uuid", "driver", "runtime")  # of a GPU: what the daemon measured with must be what is here
 
 
@@ -252,8 +255,7 @@ def choose(
 
     What the lock file that is in force holds comes first, then what the daemon has stored for time, then what
     the database has stored for time, then for other objectives, then what the daemon has stored for energy,
-    then what a trained model predicts, then the analytical answer of either, then what they know of other
-    sizes. Of each the first by
+    then what a trained model predicts, then what they know of other sizes. Of each the first by
     ``tuner.database.ranking`` is taken; stored answers that are stale for more than their batch are left out.
 
     Args:
@@ -280,7 +282,7 @@ def choose(
     if said is not None and advisor is not None:
         other = advisor.best(workload, device, "energy", count=0.0)
         chosen = None if other is None else _served(other, kernel, workload, device)
-        unmeasured = _said(said, kernel, workload) if said.origin in _WORKED_OUT else None
+        unmeasured = _said(said, kernel, workload) if said.origin in _LENT else None
         answers = [answer for answer in (chosen, unmeasured, lent) if answer is not None]
         lent = next((answer for answer in answers if answer.known), answers[0] if answers else None)
     return lent or Chosen(kernel.default(workload), DEFAULT, known=False)
@@ -298,10 +300,10 @@ def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceId
 def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     placed = best.workloads.get(str(workload))
     configuration = None if placed is None else kernel.allowed(workload, placed.configuration)
-    if placed is None or configuration is None:
+    if placed is None or configuration is None or placed.origin == _RULES:
         return None
     origin = f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}"
-    unmeasured = placed.origin in _WORKED_OUT
+    unmeasured = placed.origin in _LENT
     return Chosen(configuration, origin, known=placed.origin != "nearest", unmeasured=unmeasured)
 
 
@@ -372,10 +374,10 @@ def _chosen(found: ServedAnswer) -> Chosen:
 def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
     (workload,) = query.workloads
     try:
-        part = best_of_part(query, workload, source)
+        part = best_of_part(query, workload, source, origins={*ORIGINS} - {_RULES})
     except KernelFileError:  # of the default, which the daemon may know a way around
         return None
     if part is None or part.origin == "default":
         return None
-    known = part.origin in ("predicted", "analytical")
+    known = part.origin == "predicted"
     return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known, unmeasured=True)

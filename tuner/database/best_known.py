@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -299,10 +299,12 @@ def best_known(query: AnswerQuery, source: AnswerSource, lock: LockInForce | Non
     return BestKnown(None, parts, over)
 
 
-def best_of_part(query: AnswerQuery, workload: Workload, source: AnswerSource) -> BestWorkload | None:
-    """Return the best answer for one workload if none is stored for all together; None without a default."""
+def best_of_part(
+    query: AnswerQuery, workload: Workload, source: AnswerSource, origins: Collection[str] = ORIGINS
+) -> BestWorkload | None:
+    """The best answer of some origins for one workload where none is stored for all; None without any."""
     most = max(1, MOST_TRIED // len(query.workloads))
-    return next(_candidates(query, workload, source, most), None)
+    return next((one for one in _candidates(query, workload, source, most) if one.origin in origins), None)
 
 
 def worked_out(query: AnswerQuery, workload: Workload, source: AnswerSource) -> AnalyticalDocument | None:

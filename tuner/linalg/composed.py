@@ -15,15 +15,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner import application
 from tuner.application.call_keys import ApplicationCall
-from tuner.application.calls import Application
 from tuner.application.choice import GIVEN, Chosen, LaunchCount
-from tuner.application.keys import ArrayForm, examined
+from tuner.application.functions import Call, process_application
+from tuner.application.keys import Array, ArrayForm, examined
 from tuner.application.running import ALLOCATES, CallArray, KernelRunner, LoadedKernel, TensorRunner
 from tuner.devices.cuda.code import workspaces
 from tuner.devices.cuda.launches import HomeContext
-from tuner.linalg.operations import Array, Call, called
+from tuner.linalg.operations import called
+from tuner.linalg.residuals import RESIDUAL, Measure, refuse_residuals
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.plan import (
     Buffer,
@@ -50,10 +50,6 @@ _THREADS = 256
 _MOST_BLOCKS = 4096
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
-
-
-def _application() -> Application:
-    return application._application()  # noqa: SLF001 - that of this process
 
 
 @cache
@@ -162,7 +158,7 @@ class Recipe:
 
     def __init__(self, call: Call, given: Mapping[str, Array]) -> None:
         self._name, self._cp, self._device = call.name, call.cp, call.device
-        self._application = _application()
+        self._application = process_application()
         self._given: dict[str, Matrices] = {}
         self._buffers: dict[str, Buffer] = {}
         for key, array in given.items():
@@ -489,7 +485,8 @@ def perform(
     given: Mapping[str, Any],
     *options: Any,  # noqa: ANN401 - whatever callers have
     also: Mapping[str, Any] = MappingProxyType({}),
-    check: bool = False,
+    check: bool | str = False,
+    measure: Measure | None = None,
 ) -> Any:  # noqa: ANN401 - arrays of the caller's library
     """Results of a call; what it does is worked out when its arrays and options are seen first.
 
@@ -499,16 +496,23 @@ def perform(
         given: matrices by name.
         options: of the call.
         also: arguments of other types, by name; they come behind the matrices.
-        check: whether to wait for the GPU and look for failures.
+        check: whether to wait for the GPU and look for failures; ``residual``: and at backward errors.
+        measure: of the backward errors; None where there are none.
 
     Raises:
-        LinAlgError: a matrix cannot be used.
+        LinAlgError: a matrix cannot be used, or a backward error is too large.
         InputError: an argument cannot be used.
         DeviceError: the GPU has no room.
     """
     head = (name, *[(type(option), option) for option in options])
+    if measure is not None and isinstance(check, str) and check == RESIDUAL:
+        with called(name, also, **given) as (call, *arrays):
+            _, found = _performed(call, head, build, arrays, options, check=True)
+            refuse_residuals(call, measure, arrays, found)
+            return call.returned(found)
+    check = _is_checked(name, check, measure)
     values = (*given.values(), *also.values())
-    prepared, addresses, key = _application().look(head, values)
+    prepared, addresses, key = process_application().look(head, values)
     if prepared is not None:
         results: Results = prepared.results(values, addresses, check=check)
         return results
@@ -516,10 +520,22 @@ def perform(
         prepared, found = _performed(call, head, build, arrays, options, check=check)
         if prepared is not None and call.torch is not None:
             runner = TensorRunner(call.cp, call.torch, prepared.runner.loaded)
-            _application().keep(key, Prepared(runner, prepared.finish), call.torch)
+            process_application().keep(key, Prepared(runner, prepared.finish), call.torch)
         if isinstance(found, tuple):
             return tuple(call.returned(one) for one in found)
         return call.returned(found)
+
+
+def _is_checked(name: str, check: object, measure: Measure | None) -> bool:
+    """Return True if failures are looked for.
+
+    Raises:
+        InputError: the option has no such value.
+    """
+    if isinstance(check, (bool, np.bool_)):
+        return bool(check)
+    also = "" if measure is None else f", or {RESIDUAL!r}"
+    raise InputError(f"tuner.linalg.{name}: check is {check!r}; it must be True or False{also}")
 
 
 def _of_copies(
@@ -557,7 +573,7 @@ def _performed(
     check: bool,
 ) -> tuple[Prepared | None, Results]:
     """The run of a call and its results, on arrays of CuPy; libraries with protocols lend them anew."""
-    prepared, addresses, key = _application().look(head, arrays)
+    prepared, addresses, key = process_application().look(head, arrays)
     if prepared is None:
         try:
             found = build(call, *arrays, *options)
@@ -568,5 +584,5 @@ def _performed(
         recipe, finish = found
         prepared = Prepared(KernelRunner(call.cp, recipe.loaded()), finish)
         _, addresses = examined(arrays)
-        _application().keep(key, prepared, None)
+        process_application().keep(key, prepared, None)
     return prepared, prepared.results(arrays, addresses, check=check)

@@ -8,23 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from tuner.application.functions import Call, flag, place
+from tuner.application.keys import Array
 from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.operations import (
-    Array,
-    Call,
     as_matrices,
     called,
     check_matrices,
     column_major,
     compact,
-    flag,
-    place,
     route,
     row_major,
     run,
     set_diagonal,
 )
 from tuner.linalg.products import Blas, only, squares
+from tuner.linalg.residuals import RESIDUAL, of_cholesky, of_qr, refuse_residuals
 from tuner.model.plan import BufferView
 
 BLOCK = 256
@@ -72,23 +71,31 @@ def _set_diagonal(matrix: Array, values: Array) -> None:
 MODES = ("full", "economic", "r", "raw")
 
 
-def cholesky(a: Any, lower: bool = False, *, check: bool = True) -> Array:  # noqa: ANN401 - an array on the GPU
+def cholesky(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    lower: bool = False,
+    *,
+    check: bool | str = True,
+) -> Array:
     """Cholesky factors, as ``scipy.linalg.cholesky``.
 
     Args:
         a: symmetric positive definite, (..., n, n), float32 or float64; one triangle is read.
         lower: whether the result is L of ``a = L L'``, else R of ``a = R' R``; the same triangle is read.
         check: whether to wait for the GPU and look for failures; without it, factors of a matrix that is not
-            positive definite are unspecified.
+            positive definite are unspecified. ``residual`` multiplies a vector, too: 12 n² operations beside
+            n³ / 3, and two copies of a.
 
     Returns:
         (..., n, n), with zeros in the other triangle.
 
     Raises:
-        LinAlgError: a matrix is not positive definite; the message names the first, and the minor.
-        InputError: the argument cannot be used, or n is beyond the kernels.
+        LinAlgError: a matrix is not positive definite; the message names the first, and the minor. Or a
+            backward error is too large.
+        InputError: an argument cannot be used, or n is beyond the kernels.
     """
-    return perform("cholesky", _cholesky, {"a": a}, lower, check=check)
+    measure = of_cholesky(lower=bool(lower))
+    return perform("cholesky", _cholesky, {"a": a}, lower, check=check, measure=measure)
 
 
 def _cholesky(call: Call, matrices: Array, lower: bool) -> tuple[Recipe, Finish] | Array:
@@ -285,7 +292,12 @@ def _order(call: Call, pivots: Array, rows: int) -> tuple[Recipe, Finish]:
     return recipe, only
 
 
-def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
+def qr(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    mode: str = "full",
+    *,
+    check: bool | str = False,
+) -> tuple[Any, ...]:
     """``a = Q R`` by Householder reflections, as ``scipy.linalg.qr``.
 
     Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``, of large matrices block by
@@ -294,6 +306,8 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
     Args:
         a: (..., m, n), float32 or float64.
         mode: ``full``, ``economic``, ``r`` or ``raw``.
+        check: True or ``residual`` to wait for the GPU and multiply Q R by a vector, of the modes ``full``
+            and ``economic``: 8 m n operations beside 2 m n² - 2 n³ / 3 and those that form Q.
 
     Returns:
         ``(Q, R)``: (..., m, m) and (..., m, n); economic (..., m, k) and (..., k, n), k = min(m, n).
@@ -301,10 +315,12 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
         R (..., k, n).
 
     Raises:
+        LinAlgError: a backward error is too large.
         InputError: an argument cannot be used, or m or n is beyond the kernels.
     """
     with called("qr", a=a) as (call, matrices):
         check_matrices(call, "a", matrices)
+        checked = check == RESIDUAL or flag(call, "check", check)
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
         cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
@@ -329,7 +345,10 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
             q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
         else:
             q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
-        return call.returned(q.reshape(*lead, m, columns)), call.returned(upper)
+        q = q.reshape(*lead, m, columns)
+        if checked:
+            refuse_residuals(call, of_qr, (matrices,), (q, upper))
+        return call.returned(q), call.returned(upper)
 
 
 def _large_orthogonal(call: Call, factors: Array, tau: Array, columns: int) -> Array:

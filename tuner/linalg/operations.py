@@ -1,50 +1,21 @@
 """Arguments, options and results of calls, and the kernel that does an operation."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
-from types import MappingProxyType, ModuleType
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from tuner.application import apply
-from tuner.application.array_calls import borrowed_call
-from tuner.application.keys import ALIGNED
-from tuner.application.running import ALLOCATES
-from tuner.devices.cuda import probe
-from tuner.model.errors import InputError
-
-Array: TypeAlias = Any
-"""``cupy.ndarray``, which has no type information."""
+from tuner.application import apply, functions
+from tuner.application.functions import Call
+from tuner.application.keys import ALIGNED, Array
 
 DTYPES = ("float32", "float64")
 MATRIX_AXES = 2  # axes
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call on the GPU of its arrays.
-
-    Attributes:
-        name: what messages begin with, e.g. ``tuner.linalg.qr``.
-        cp: CuPy.
-        returned: makes an array of CuPy, made in this call, one of the caller's library.
-        device: number of the GPU.
-        torch: PyTorch; None where no array is a tensor.
-    """
-
-    name: str
-    cp: ModuleType
-    returned: Callable[[Array], Any]
-    device: int = 0
-    torch: ModuleType | None = None
-
-    def wrong(self, what: str) -> InputError:
-        """An error of this call."""
-        return InputError(f"{self.name}: {what}")
 
 
 @contextmanager
@@ -67,24 +38,16 @@ def called(
         DeviceUnavailableError: there is no driver, or no CuPy.
         DeviceError: the GPU has no room for copies and results.
     """
-    label = f"tuner.linalg.{name}"
-    cp = probe.import_cupy(label)
-    arrays = [(key, value, False) for key, value in {**given, **also}.items()]
-    borrowed = borrowed_call(cp, label, arrays, (), None, refused=ALLOCATES)
-    with borrowed.computing() as returned:
-        call = Call(label, cp, returned, borrowed.device, borrowed.torch)
-        lent = dict(zip((*given, *also), borrowed.arrays, strict=True))
-        (first, one), *_ = lent.items()
-        for key, other in lent.items():
-            if key in given and other.dtype not in DTYPES:
+    with functions.called(f"tuner.linalg.{name}", {**given, **also}) as (call, lent):
+        matrices = dict(zip(given, lent, strict=False))
+        first, one = next(iter({**given, **also})), lent[0]
+        for key, other in matrices.items():
+            if other.dtype not in DTYPES:
                 raise call.wrong(f"{key} has dtype {other.dtype}; it must be float32 or float64")
-        for key, other in lent.items():
-            if key in given and other.dtype != one.dtype:
+        for key, other in matrices.items():
+            if other.dtype != one.dtype:
                 raise call.wrong(f"{key} has dtype {other.dtype}; it must be {one.dtype} as {first} is")
-            here, there = one.array.data.device_id, other.array.data.device_id
-            if here != there:
-                raise call.wrong(f"{key} is on GPU {there}; it must be on GPU {here} as {first} is")
-        yield (call, *(other.array for other in lent.values()))
+        yield (call, *(other.array for other in lent))
 
 
 def check_matrices(call: Call, name: str, array: Array, *, square: bool = False) -> None:
@@ -147,14 +110,6 @@ def set_diagonal(matrices: Array, values: Any) -> None:  # noqa: ANN401 - an arr
     matrices.reshape(batch, n * n)[:, :: n + 1] = values
 
 
-def place(index: int, lead: Sequence[int]) -> str:
-    """A matrix of a batch for messages, e.g. ``matrix (3, 1): ``; nothing where there is only one."""
-    if not lead:
-        return ""
-    at = tuple(int(one) for one in np.unravel_index(index, tuple(lead)))
-    return f"matrix {at[0] if len(at) == 1 else at}: "
-
-
 # --- Options of calls: factors, flags and transposes.
 
 _TRANSPOSED: dict[Any, bool] = {0: False, 1: True, 2: True, "N": False, "T": True, "C": True}
@@ -175,17 +130,6 @@ def is_number(value: Any, number: int) -> bool:  # noqa: ANN401 - whatever calle
     """Return True if an option is this real number."""
     plain = value.__class__ is float or value.__class__ is int  # asking an abstract class takes longer
     return (plain or isinstance(value, Real)) and bool(value == number)
-
-
-def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have
-    """Return True if an option is on.
-
-    Raises:
-        InputError: it is neither True nor False; a string would count as True.
-    """
-    if isinstance(value, (int, np.bool_, np.integer)) and value in {0, 1}:
-        return bool(value)
-    raise call.wrong(f"{name} is {value!r}; it must be True or False")
 
 
 def transposed(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.application.keys import ALIGNED
+from tuner.application.functions import Call
+from tuner.application.keys import ALIGNED, Array
 from tuner.devices.cuda.code import WORKSPACE_BYTES, GpuLibraries, workspace_name
 from tuner.linalg.composed import Finish, Matrices, Recipe, perform
 from tuner.linalg.operations import (
     CUBLAS,
-    Array,
-    Call,
     called,
     check_matrices,
     common_batch,

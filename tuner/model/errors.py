@@ -10,7 +10,6 @@
     │   ├── UnknownNameError      no such kernel, device, policy, objective, size: names the choices
     │   ├── SpaceSizeError        more configurations than can be listed
     │   └── EmptySpaceError       constraints, limits or pruning leave no configuration
-    │       └── NothingFitsError  all compile, and take too much of the device
     ├── VerificationError         no configuration gave the answer that the user asked for
     ├── CompileError              one configuration does not compile: names kernel, configuration, line
     │   └── LaunchMisfitError     it compiles, and asks for another launch: names what does not fit
@@ -117,10 +116,6 @@ class SpaceSizeError(InputError):
 
 class EmptySpaceError(InputError):
     """No configuration is left to try."""
-
-
-class NothingFitsError(EmptySpaceError):
-    """All configurations compile and take too much of the device: another try cannot end otherwise."""
 
 
 class CompileError(TunerError):

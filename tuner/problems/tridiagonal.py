@@ -123,15 +123,8 @@ class Tridiagonal(Problem):
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
             a, b, c, d, x, sides = _one_by_one(a, b, c, d, x)
             a, b, c, x = (array.astype(_widest(xp, array)) for array in (a, b, c, x))
-            defect = b * x - d
-            defect[:, 1:] += a[:, 1:] * x[:, :-1]
-            defect[:, :-1] += c[:, :-1] * x[:, 1:]
-            if periodic:
-                defect[:, 0] += a[:, 0] * x[:, -1]
-                defect[:, -1] += c[:, -1] * x[:, 0]
-            norm = (abs(a) + abs(b) + abs(c)).max(axis=1)
-            error = relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
-            return error.reshape(-1, sides).max(axis=1)
+            defect, size = defects(a, b, c, d, x, periodic=periodic)
+            return relative(xp, defect, size).reshape(-1, sides).max(axis=1)
 
         (x,) = outputs.values()
         what = "backward error of the solution"
@@ -141,6 +134,22 @@ class Tridiagonal(Problem):
         """Condition number times four units of roundoff, the backward error of an elimination step."""
         growth = COMPLEX_GROWTH if _is_complex(output) else 1.0
         return 4 * unit_roundoff(output) * growth * NORM / MARGIN
+
+
+def defects(a: Array, b: Array, c: Array, d: Array, x: Array, *, periodic: bool) -> tuple[Array, Array]:
+    """Residuals ``max |A x - d|`` of systems (..., N), and the ``max |A| max |x|`` that they are held to."""
+    defect = b * x - d
+    defect[..., 1:] += a[..., 1:] * x[..., :-1]
+    defect[..., :-1] += c[..., :-1] * x[..., 1:]
+    norm = abs(b)
+    norm[..., 1:] += abs(a[..., 1:])
+    norm[..., :-1] += abs(c[..., :-1])
+    if periodic:
+        norm[..., 0] += abs(a[..., 0])
+        norm[..., -1] += abs(c[..., -1])
+        defect[..., 0] += a[..., 0] * x[..., -1]
+        defect[..., -1] += c[..., -1] * x[..., 0]
+    return abs(defect).max(axis=-1), norm.max(axis=-1) * abs(x).max(axis=-1)
 
 
 def solve(a: Array, b: Array, c: Array, d: Array) -> Array:

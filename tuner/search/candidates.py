@@ -177,7 +177,7 @@ DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
 SAME_CODE = "the code and launches of another"
 _NEEDS = "needs compute capability "
-_SPILLS = ("spills registers", "uses local memory")
+SPILLS = ("spills registers", "uses local memory")
 
 
 @dataclass(frozen=True)
@@ -336,8 +336,6 @@ def prepare(
     workloads: Sequence[tuple[KernelFile, Workload]],
     device: Device,
     min_occupancy: float | None = None,
-    *,
-    stated_only: bool = False,
 ) -> list[PreparedWorkload]:
     """Enumerate the spaces of all workloads, and prune them by what is declared; nothing is compiled.
 
@@ -345,7 +343,6 @@ def prepare(
         workloads: kernel file and workload.
         device: whose limits count.
         min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
-        stated_only: of kernels that state analytical answers, look at nothing else.
 
     Raises:
         DeviceError: the limits of the device are not known.
@@ -353,7 +350,7 @@ def prepare(
     """
     limits = limits_of(device)
     return [
-        _prepared(kernel, workload, limits, device.identity.name, min_occupancy, stated_only=stated_only)
+        _prepared(kernel, workload, limits, device.identity.name, min_occupancy)
         for kernel, workload in workloads
     ]
 
@@ -375,8 +372,6 @@ def _prepared(
     limits: DeviceLimits,
     gpu: str,
     min_occupancy: float | None,
-    *,
-    stated_only: bool,
 ) -> PreparedWorkload:
     """Drop what the device or the threshold rules out whatever the compiler does."""
     space = kernel.space(workload)
@@ -391,7 +386,7 @@ def _prepared(
     candidates: list[Candidate] = []
     highest_dropped = 0.0
     named = [] if source is None else [default, *stated]
-    for configuration in stated if stated_only and stated else dict.fromkeys([*space, *named]):
+    for configuration in dict.fromkeys([*space, *named]):
         traits = declaration.of(configuration)
         if traits.candidate is not None:
             candidates.append(traits.candidate)
@@ -448,9 +443,9 @@ def judge(
     resources = own_resources(plan, report)
     spilled = ""
     if any(stage.spill_bytes for stage in resources):
-        spilled = _SPILLS[0]
+        spilled = SPILLS[0]
     elif any(stage.local_bytes for stage in resources):
-        spilled = _SPILLS[1]
+        spilled = SPILLS[1]
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
     if compiled.blocks_per_sm == 0:
@@ -460,10 +455,10 @@ def judge(
         for index, launch in zip(own_stages(plan), compiled.launches, strict=False)
     ):
         dropped = "cooperative grid larger than what the device holds"
-    elif spilled and not allowed:
-        dropped = spilled
     elif compiled.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
+    elif spilled and not allowed:
+        dropped = spilled
     return Verdict(compiled, dropped, spills=bool(spilled), launched=plan.launched(report))
 
 
@@ -486,7 +481,7 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
         )
     reasons = ", ".join(f"{count} × {reason}" for reason, count in item.pruned.items())
     first = f"; first error: {item.compile_errors[0]}" if item.compile_errors else ""
-    if any(reason in item.pruned for reason in _SPILLS):
+    if any(reason in item.pruned for reason in SPILLS):
         first += f"; spills = true under [constraints] in {path} lets them be tried"
     needed = [r.removeprefix(_NEEDS).split(".") for r in item.pruned if r.startswith(_NEEDS)]
     simulated = serving(min((int(major), int(minor)) for major, minor in needed)) if needed else ""

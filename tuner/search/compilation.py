@@ -14,12 +14,13 @@ from itertools import islice
 from tuner.compiler.compiler import usual_jobs
 from tuner.devices.base import Device
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.errors import DeviceError, EmptySpaceError, NothingFitsError
+from tuner.model.errors import DeviceError, EmptySpaceError
 from tuner.model.plan import Configuration, Progress, TunableValue, Workload
 from tuner.model.trial import Trial
 from tuner.search.candidates import (
     COMPILED_OCCUPANCY,
     SAME_CODE,
+    SPILLS,
     PreparedWorkload,
     Verdict,
     judge,
@@ -82,6 +83,7 @@ class Compilation:
         self._verdicts: dict[_Key, Verdict | BaseException] = {}
         self._looked: dict[_Key, None] = {}
         self._first: dict[tuple[int, tuple[object, ...]], _Key] = {}  # by code and launches
+        self._all_spill: set[int] = set()  # places of workloads that nothing else is left of
         for index, item in enumerate(self._prepared):
             for each in item.candidates:
                 if not each.declared:
@@ -92,7 +94,7 @@ class Compilation:
 
         Returns:
             The workloads without the candidates that this ruled out, all others as declared: the same
-            whatever is compiled already.
+            whatever is compiled already. Where all spill, those stay (``all_spilling``).
 
         Raises:
             EmptySpaceError: all candidates of a workload are ruled out; the message says by what.
@@ -127,9 +129,26 @@ class Compilation:
             self._refuse_alike(index)
             some = list(islice(untried, _TOGETHER))
             if not some:
+                if self._admit_spilling(index):
+                    return
                 raise self._nothing_left(index)
             if any(self.resolve(index, some)):
                 return
+
+    def _admit_spilling(self, index: int) -> bool:
+        """Let what spills be tried where nothing else is left; True where there is some."""
+        spilling = [key for key in self._looked if key[0] == index and self._verdict(key).dropped in SPILLS]
+        if spilling:
+            self._all_spill.add(index)
+        for key in spilling:
+            self._verdicts[key] = replace(self._verdict(key), dropped="")
+            self._drop_alike(key)
+        return bool(spilling)
+
+    @property
+    def all_spilling(self) -> list[Workload]:
+        """Workloads whose configurations spill registers or use local memory, and are tried all the same."""
+        return [self._prepared[index].workload for index in sorted(self._all_spill)]
 
     def resolve(self, index: int, candidates: Iterable[Candidate]) -> list[Candidate | None]:
         """Compile candidates of a workload now, in parallel; see ``Search.resolve``.
@@ -259,8 +278,7 @@ class Compilation:
             (v.candidate.occupancy for v in dropped if v.candidate and v.dropped == COMPILED_OCCUPANCY),
             default=0.0,
         )
-        kind = EmptySpaceError if item.compile_errors else NothingFitsError
-        return kind(nothing_left(item, highest))
+        return EmptySpaceError(nothing_left(item, highest))
 
     def _candidate(self, key: _Key) -> Candidate | None:
         verdict = self._verdict(key)
@@ -376,7 +394,9 @@ class Compilation:
             return Verdict(None)
         plan = item.plans[configuration]
         (report,) = self._device.resources([plan])
-        return judge(item, plan, report, limits_of(self._device))
+        verdict = judge(item, plan, report, limits_of(self._device))
+        admitted = index in self._all_spill and verdict.dropped in SPILLS
+        return replace(verdict, dropped="") if admitted else verdict
 
 
 def by_new_values(candidates: Sequence[Candidate]) -> list[Candidate]:

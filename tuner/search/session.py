@@ -440,6 +440,11 @@ class Session:
         spaces = self._plan.spaces(self._device)
         self._compilation = Compilation(spaces, self._device, progress=self._listener.compiled)
         self._spaces: Sequence[PreparedWorkload] = self._compilation.begin(self._limits)
+        for workload in self._compilation.all_spilling:
+            self._notice(
+                f"{workload}: every configuration spills registers or uses local memory; they are tried all"
+                " the same"
+            )
         self._default = self._plan.default_trial(self._spaces)
         return time.monotonic() - begun
 

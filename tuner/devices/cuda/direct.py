@@ -2,24 +2,21 @@
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.compiler.contract import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import Array, Graph, Stream
 from tuner.devices.cuda.lanes import SideStreams, stream_of
 from tuner.devices.cuda.launches import LaunchRefusedError, Program, StageLaunch, Step
 from tuner.model.errors import CompileError, DeviceError
-from tuner.model.jobs import DeviceIdentity, DeviceLimits
-from tuner.model.plan import Plan, Progress, Resources, Stage
+from tuner.model.jobs import DeviceIdentity
+from tuner.model.plan import Plan, Stage
 from tuner.model.trial import Status
 
 
@@ -57,27 +54,6 @@ class DirectGpu:
         except LaunchRefusedError as error:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
-
-    @contextmanager
-    def compiling(self) -> Iterator["CompilingGpu"]:
-        """The GPU for those who only compile, with children that end with the block."""
-        with Compiler(self.limits.architecture) as compiler:
-            yield CompilingGpu(self.identity, self.limits, compiler)
-
-
-@dataclass(frozen=True)
-class CompilingGpu:
-    """As much of a ``tuner.devices.base.Device`` as candidates are compiled with."""
-
-    identity: DeviceIdentity
-    limits: DeviceLimits
-    compiler: Compiler
-
-    def resources(
-        self, plans: Sequence[Plan], progress: Progress | None = None
-    ) -> list[tuple[Resources, ...] | CompileError]:
-        """Compile plans; nothing is loaded."""
-        return plan_resources(self.compiler, plans, progress)
 
 
 class _BriefCompiler:
