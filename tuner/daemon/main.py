@@ -8,6 +8,7 @@ import signal
 import time
 from functools import partial
 
+from tuner.daemon import tokens
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.devices.queue import GRACE_S
@@ -23,9 +24,9 @@ from tuner.daemon.state import (
     in_force,
     named_directories,
     new_config,
-    signature,
     usable_kernels,
 )
+from tuner.daemon.tokens import Tokens
 from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
@@ -33,7 +34,7 @@ from tuner.model.errors import DeviceError, InputError, ResourceError, TunerErro
 from tuner.model.run_document import AnalyticalDocument
 from tuner.model.version import VERSION
 from tuner.search.job_launcher import Launcher, start
-from tuner.system.ownership import StateLock
+from tuner.system.ownership import StateLock, signature
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
 from tuner.system.threads import is_shortage
@@ -137,6 +138,7 @@ class Daemon:
                 "state_directory": str(storage.path.parent),
                 "settings": options.settings_name,
             },
+            tokens=Tokens(storage.path.parent / tokens.NAME),
         )
         self._monitor = self._new_contention_monitor()
         self._watch = config.watch
@@ -159,7 +161,7 @@ class Daemon:
             answerer=self._answerer,
             metrics=metrics,
         )
-        self._front_end = FrontEnd(self._service, listening, metrics.request)
+        self._front_end = FrontEnd(self._service, listening, self._state.tokens, metrics.request)
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._reported_status = ""
@@ -174,6 +176,7 @@ class Daemon:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._look_at_tokens()
         await self._service.begin()
         self._analysing = asyncio.create_task(self._analyst.run(), name="analyst")
         try:
@@ -234,6 +237,7 @@ class Daemon:
         if self._reload.is_set():
             self._reload.clear()
             await self._reload_files()
+        self._look_at_tokens()
         if self._state_watch.look():
             self._service.wake()
         if self._state_watch.another and (self._manager.there or not self._state_watch.hidden):
@@ -281,6 +285,22 @@ class Daemon:
         else:
             self._state.troubles.pop("socket", None)
         self._show_port()
+
+    def _look_at_tokens(self) -> None:
+        """Adopt a change of the tokens; what is wrong in their file changes nothing."""
+        of, old = self._state.tokens, self._state.settings.tcp.token_file
+        try:
+            if tokens.take_over(self._storage.path.parent / tokens.NAME, old):
+                _LOG.warning(
+                    "the token of %s is now the one called %s; leave [tcp] token_file out",
+                    old,
+                    tokens.TAKEN_OVER,
+                )
+            of.look()
+        except InputError as error:
+            self._note("tokens", error, "in force: those that were read before")
+        else:
+            self._state.troubles.pop("tokens", None)
 
     def _show_port(self) -> None:
         port = self._front_end.port
