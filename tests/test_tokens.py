@@ -1,5 +1,6 @@
 """Tokens of clients over TCP: their file, their ends, their rotation, and who they are to the daemon."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,14 +16,15 @@ from typing import Any
 
 import pytest
 from cli_process import tuner
-from daemon_machine import machine
+from daemon_machine import Machine, machine
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.cli import token as cli
+from tuner.client.client import Client
 from tuner.daemon import tokens as room
 from tuner.daemon.tokens import NAME, TAKEN_OVER, Tokens, added, new_secret, read, take_over, update
-from tuner.model.errors import InputError
+from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
 from tuner.model.typed import sealed
 from tuner.system import ownership
 
@@ -270,24 +272,28 @@ def test_a_clock_that_was_wrong_at_the_start_is_put_right(tmp_path: Path) -> Non
 # --- kills
 
 
-def test_a_rotation_that_is_killed_leaves_a_token_that_counts(tmp_path: Path) -> None:
-    """Killed at each of its lines, three times over: the file holds a secret that the daemon knows, whole."""
+@pytest.mark.parametrize("keep_hours", ["24", "1"])
+def test_a_rotation_that_is_killed_leaves_a_token_that_counts(tmp_path: Path, keep_hours: str) -> None:
+    """Killed at each of its lines: the file holds a secret that counts, and the list is whole."""
     file = tmp_path / "secret"
     made(tmp_path, "add", "ci", file)
+    begin = {path: path.read_bytes() for path in (file, tmp_path / NAME)}
     traced = {str(module.__file__) for module in (cli, room, ownership)}
-    kills, seen = 0, set()
-    for _ in range(3):
-        for line in itertools.count(1):
-            died = in_child(lambda: made(tmp_path, "rotate", "ci", file), traced, line)
-            secret = file.read_text().strip()
-            assert in_force(tmp_path).holder(secret.encode()) == "ci"
-            seen.add(secret)
-            if not died:
-                break
-            kills += 1
-    assert kills >= 200
-    assert len(seen) > 3  # some died after the new one was in place
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", NAME]  # the next one has tidied up
+    seen = []
+    for line in itertools.count(1):
+        died = in_child(
+            lambda: made(tmp_path, "rotate", "ci", file, "--keep-hours", keep_hours), traced, line
+        )
+        secret, listed = file.read_text().strip(), len(read(tmp_path / NAME))
+        assert in_force(tmp_path).holder(secret.encode()) == "ci"
+        seen.append((listed, secret == begin[file].decode().strip()))
+        if not died:
+            break
+        for path, content in begin.items():
+            path.write_bytes(content)
+    assert len(seen) > 100
+    assert list(dict.fromkeys(seen)) == [(1, True), (2, True), (2, False)]  # before, between, done
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", NAME]  # the last one has tidied up
 
 
 def in_child(work: Callable[[], object], files: set[str], line: int) -> bool:
@@ -313,3 +319,52 @@ def in_child(work: Callable[[], object], files: set[str], line: int) -> bool:
             os._exit(SURVIVED)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+
+# --- a daemon
+
+
+def test_tokens_are_users_of_a_running_daemon(machine: Machine, tmp_path: Path) -> None:
+    """Each has its own jobs; a rotated one counts on, a revoked one no more, without a start or a reload."""
+    settings = machine.settings.read_text()
+    machine.settings.write_text(settings.replace("[tcp]", '[tcp]\nport = 0\ntoken_file = "/none"'))
+    daemon = machine.start()
+    state, file, other = machine.database.parent, tmp_path / "secret", tmp_path / "other"
+    port = re.findall(r"\d+", machine.client().status()["TCP"])[0]
+
+    def client(secret: Path) -> Client:
+        return Client(f"http://127.0.0.1:{port}", token_file=secret)
+
+    def await_answer(secret: Path, *, admitted: bool) -> None:
+        while True:
+            machine.give_a_moment()
+            with contextlib.suppress(DaemonUnavailableError):
+                client(secret).status()
+                if admitted:
+                    return
+                continue
+            if not admitted:
+                return
+
+    for name, where in (("ci", file), ("guest", other)):
+        made(state, "add", name, where)
+        await_answer(where, admitted=True)
+    job = client(file).submit("scan-lf:N=4096")
+    assert job.submitter == "token:ci"
+    with pytest.raises(DaemonError, match="a job of who holds the token ci"):
+        client(other).cancel(job.id)
+    old = tmp_path / "old"
+    old.write_text(file.read_text())
+    made(state, "rotate", "ci", file)
+    await_answer(file, admitted=True)
+    assert client(old).cancel(job.id).reason == "by token ci"
+    (state / NAME).chmod(0o644)
+    daemon.send_signal(signal.SIGHUP)
+    while not any("0644" in trouble for trouble in machine.client().status()["troubles"]):
+        machine.give_a_moment()
+    client(file).status()
+    (state / NAME).chmod(0o600)
+    made(state, "revoke", "ci")
+    for secret in (file, old):
+        await_answer(secret, admitted=False)
+    assert client(other).status()["troubles"] == []
