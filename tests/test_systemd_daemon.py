@@ -22,7 +22,7 @@ pytestmark = marks
 
 __all__ = ["site"]  # a fixture
 
-TOKEN = "/var/lib/tuner/token"  # noqa: S105 - where it is
+TOKEN = "/root/token"  # noqa: S105 - where it is
 SMALL = ("scan-lf:N=4",)
 
 
@@ -182,11 +182,14 @@ def test_the_loopback_answers_those_with_the_token(site: Site) -> None:
     """With its drop-in the service is reached over TCP by who has the token, on the loopback alone."""
     settings = site.machine.path("/etc/tuner/daemon.toml")
     before = settings.read_text()
-    settings.write_text(before.replace("[tcp]", f'[tcp]\nport = 8750\ntoken_file = "{TOKEN}"'))
+    settings.write_text(before.replace("[tcp]", "[tcp]\nport = 8750"))
     try:
         said = site.tuner("install-service", "--tcp")
         assert "write /etc/systemd/system/tuner.service.d/tcp.conf" in said
         site.ready()
+        site.tuner("token", "add", "test", TOKEN)
+        said = site.tuner("install-service")
+        assert "keep the way to the loopback" in said
         asked = ("status", "--socket", "http://127.0.0.1:8750")
         assert "sim:jetson-tx1" in site.tuner(*asked, TUNER_TOKEN_FILE=TOKEN)
         listening = site.machine.run("ss", "--listening", "--tcp", "--no-header", "--numeric").stdout
@@ -195,7 +198,8 @@ def test_the_loopback_answers_those_with_the_token(site: Site) -> None:
         assert places <= {"127.0.0.1:8750", "[::1]:8750"}
     finally:
         settings.write_text(before)
-        site.tuner("install-service")
+        site.tuner("install-service", "--no-tcp")
+        site.tuner("token", "revoke", "test")
     assert not site.machine.path("/etc/systemd/system/tuner.service.d/tcp.conf").exists()
 
 

@@ -13,6 +13,7 @@ from tuner.system.user_folders import user_home
 SHIPPED_PREFIX = "/opt/tuner"  # what the units name as they are shipped
 SYSTEM_UNITS = ("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service")
 USER_UNITS = ("tuner.socket", "tuner.service")
+TCP = "tcp.conf"  # a drop-in: the way to the loopback
 STARTED = ("tuner-clockd.socket", "tuner.socket", "tuner.service")  # in this order
 _LAUNCHER = """#!/bin/sh
 exec {prefix}/bin/tuner "$@"
@@ -109,7 +110,7 @@ class Site:
     def _system_items(self) -> Iterator[Item]:
         for name in SYSTEM_UNITS:
             yield Item(self.units / name, self._unit(name))
-        for name, enabled in (("jetson.conf", self.jetson), ("tcp.conf", self.tcp)):
+        for name, enabled in (("jetson.conf", self.jetson), (TCP, self.tcp)):
             for unit in SYSTEM_UNITS if enabled else ():
                 drop_in = f"{unit}.d/{name}"
                 if (_shipped() / drop_in).is_file():

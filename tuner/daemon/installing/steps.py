@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.daemon.installing.service_files import SHIPPED_PREFIX, Item, Site
+from tuner.daemon.installing.service_files import SHIPPED_PREFIX, TCP, Item, Site
 from tuner.model.errors import InputError, InstallError
 
 # --- The record of installed files, written first, so that an installation can be finished or undone.
@@ -62,6 +62,16 @@ def read(path: Path) -> Record | None:
         ):
             return Record(files, tuple(settings))
     raise InstallError(f"{path}: not a list of installed files; remove it, and install again")
+
+
+def has_tcp(site: Site) -> bool:
+    """True where the service was installed with a way to the loopback.
+
+    Raises:
+        InstallError: the record cannot be read.
+    """
+    had = read(site.settings / NAME)
+    return had is not None and any(Path(path).name == TCP for path in had.files)
 
 
 def digest(text: str) -> str:
