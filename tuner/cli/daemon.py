@@ -17,6 +17,7 @@ from tuner.cli.output import echo
 from tuner.cli.remote import is_terminal, socket_option
 
 if TYPE_CHECKING:
+    from tuner.daemon.installing.service_files import Site
     from tuner.daemon.installing.steps import Step
     from tuner.daemon.state import StartOptions
 
@@ -172,7 +173,6 @@ def install_service(
         root=root,
         config=service_files.user_config() if user else None,
         jetson=not user and service_files.is_jetson(root),
-        tcp=bool(tcp),
         shared={} if user or uninstall else _shared(),
     )
     if uninstall:
@@ -182,9 +182,7 @@ def install_service(
             from tuner.kernel_files.trust import trusted
 
             steps.check_program(prefix, trusted, root)
-        if tcp is None and not user and steps.has_tcp(site):
-            site = replace(site, tcp=_keeps_tcp(asked=not dry_run))
-        order = steps.install(site)
+        order = steps.install(replace(site, tcp=_wants_tcp(site, tcp, asked=not dry_run)))
     for verb, group in itertools.groupby(order, _verb_of_manual_page):
         alike = list(group)
         together = verb and len(alike) > 1
@@ -205,8 +203,12 @@ def install_service(
         echo("next: `tuner status`")
 
 
-def _keeps_tcp(*, asked: bool) -> bool:
-    """Ask whether clients and Prometheus go on reaching the service by TCP; where nobody can be asked, they do."""
+def _wants_tcp(site: "Site", chosen: bool | None, *, asked: bool) -> bool:
+    """True where the service is to be reached over TCP; what is installed goes on an explicit word alone."""
+    from tuner.daemon.installing import steps
+
+    if chosen is not None or site.user or not steps.has_tcp(site):
+        return bool(chosen)
     if asked and is_terminal():
         return click.confirm("The service is reached over TCP (--tcp). Keep that?", default=True)
     echo("keep the way to the loopback, as --tcp had it installed; --no-tcp takes it away")

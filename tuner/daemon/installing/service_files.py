@@ -11,7 +11,11 @@ from tuner.model.errors import InputError
 from tuner.system.user_folders import user_home
 
 SHIPPED_PREFIX = "/opt/tuner"  # what the units name as they are shipped
-SYSTEM_UNITS = ("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service")
+WORKER_UNIT = "tuner-worker@{}.service"  # one for each device
+SYSTEM_UNITS = (
+    *("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service"),
+    WORKER_UNIT.format(""),
+)
 USER_UNITS = ("tuner.socket", "tuner.service")
 TCP = "tcp.conf"  # a drop-in: the way to the loopback
 STARTED = ("tuner-clockd.socket", "tuner.socket", "tuner.service")  # in this order
@@ -98,6 +102,11 @@ class Site:
         """A command to the site's systemd."""
         where = ("--user",) if self.user else () if self.here else (f"--root={self.root}",)
         return ("systemctl", *where, *words)
+
+    @property
+    def worker_settings(self) -> Path:
+        """File with the address of the scheduler that workers of this machine have."""
+        return self.settings / "worker.env"
 
     def items(self) -> list[Item]:
         """All files."""
