@@ -1,5 +1,6 @@
 """The daemon under a real systemd, sandbox and all, installed by its command: `pytest -m systemd` as root."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -403,3 +404,47 @@ def test_removing_leaves_results_alone(site: Site) -> None:
     assert not site.machine.path("/run/tuner/tunerd.sock").exists()
     assert site.rows("SELECT count(*) FROM jobs")[0][0]
     assert site.tuner("install-service", "--uninstall").startswith("nothing is installed")
+
+
+# --- a pool as its page has it
+
+
+POOL = Path(__file__).parent.parent / "docs" / "howto" / "pool.md"
+
+
+def test_a_pool_runs_as_services(site: Site) -> None:
+    """By the words of the page: a run finds its worker, and another does after the scheduler began anew."""
+    pytest.importorskip("distributed")
+    page = POOL.read_text().replace("10.0.0.7", "127.0.0.1")
+    blocks = dict(re.findall(r"`(/etc/[\w./-]+)`, [^\n]*:\n\n```\w+\n(.*?)```", page, re.DOTALL))
+    (certificates,) = re.findall(r"## Certificates.*?```sh\n(.*?)```", page, re.DOTALL)
+    throwaway_program.add(site.machine.root, "dask", "distributed", "cryptography")
+    site.machine.run("sh", "-ec", certificates.replace("sudo ", ""))
+    for name, text in blocks.items():
+        path = site.machine.path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    device, address = "sim:jetson-tx1", "tls://127.0.0.1:8786"
+    worker, scheduler = f"tuner-worker@{device}.service", "tuner-scheduler.service"
+    for unit in ("tuner-worker@.service", scheduler):
+        folder = site.machine.path(f"/etc/systemd/system/{unit}.d")
+        folder.mkdir()
+        (folder / "test.conf").write_text(
+            f"[Service]\nEnvironment=LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}\nRestartSec=1\n"
+        )
+    site.machine.run("systemctl", "daemon-reload")
+    try:
+        site.machine.run("systemctl", "enable", "--now", scheduler)
+        said = site.tuner("worker", address, "--service", "--device", device)
+        assert "write /etc/tuner/worker.env" in said
+        run = ("run", *SMALL, "--device", device, "--policy", "random", "--budget", "3")
+        where = ("--on", "dask://127.0.0.1:8786", "--database", "/root/pool.db")
+        assert "pool: 1 GPU" in site.tuner(*run, *where)
+        pid = site.machine.show(worker, "MainPID")
+        owner = site.machine.run("stat", "--format=%U", f"/proc/{pid}").stdout.strip()
+        assert owner == "tuner-worker"
+        site.machine.run("systemctl", "restart", scheduler)
+        assert "pool: 1 GPU" in site.tuner(*run, *where, "--seed", "2")
+    finally:
+        site.machine.run("systemctl", "disable", "--now", worker, scheduler, check=False)
+        site.machine.path("/etc/tuner/worker.env").unlink(missing_ok=True)

@@ -130,6 +130,16 @@ def flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir(0o600)
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit": (flipped, "checksum|no whole list"),
     "cut": (lambda path: os.truncate(path, 100), "no whole list"),
@@ -143,8 +153,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "others may read": (lambda path: path.chmod(0o644), "0644; it must be 0600 or 0640: chmod"),
     "others may write": (lambda path: path.chmod(0o606), "0606"),
     "a link": (lambda path: path.symlink_to(path.rename(path.with_name("x"))), "plain file"),
-    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "plain file"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir(0o600)), "plain file"),
+    "a pipe": (pipe, "plain file"),
+    "a folder": (folder, "plain file"),
 }
 
 

@@ -8,7 +8,6 @@ import signal
 import time
 from functools import partial
 
-from tuner.daemon import tokens
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.devices.queue import GRACE_S
@@ -26,6 +25,7 @@ from tuner.daemon.state import (
     new_config,
     usable_kernels,
 )
+from tuner.daemon.tokens import NAME as TOKENS
 from tuner.daemon.tokens import Tokens
 from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
@@ -138,7 +138,7 @@ class Daemon:
                 "state_directory": str(storage.path.parent),
                 "settings": options.settings_name,
             },
-            tokens=Tokens(storage.path.parent / tokens.NAME),
+            tokens=Tokens(storage.path.parent / TOKENS),
         )
         self._monitor = self._new_contention_monitor()
         self._watch = config.watch
@@ -237,9 +237,10 @@ class Daemon:
         if self._reload.is_set():
             self._reload.clear()
             await self._reload_files()
-        self._look_at_tokens()
         if self._state_watch.look():
             self._service.wake()
+        if not self._state.halted:  # tokens are kept in memory as answers are
+            self._look_at_tokens()
         if self._state_watch.another and (self._manager.there or not self._state_watch.hidden):
             self._leave_directory()
         await self._mend()
@@ -288,15 +289,8 @@ class Daemon:
 
     def _look_at_tokens(self) -> None:
         """Adopt a change of the tokens; what is wrong in their file changes nothing."""
-        of, old = self._state.tokens, self._state.settings.tcp.token_file
         try:
-            if tokens.take_over(self._storage.path.parent / tokens.NAME, old):
-                _LOG.warning(
-                    "the token of %s is now the one called %s; leave [tcp] token_file out",
-                    old,
-                    tokens.TAKEN_OVER,
-                )
-            of.look()
+            self._state.tokens.look(self._state.settings.tcp.token_file)
         except InputError as error:
             self._note("tokens", error, "in force: those that were read before")
         else:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
@@ -28,6 +29,7 @@ _SHORTEST, _LONGEST = 16, 1024  # characters of a token that somebody wrote by h
 _MOST = 1000
 _MOST_BYTES = 2**20
 _MODES = (0o600, 0o640, 0o400, 0o440)
+_LOG = logging.getLogger(__name__)
 _CLOCK_S = 300.0  # a token may be younger than the clock says by so much: clocks are put right by seconds
 
 
@@ -253,14 +255,19 @@ class Tokens:
         self._known: dict[str, _Known] = {}
         self._seen: tuple[int, ...] | None = None
 
-    def look(self) -> None:
+    def look(self, plain: Path | None = None) -> None:
         """Read the file where it has changed, or was wrong.
 
+        Args:
+            plain: ``[tcp] token_file``: holds the one token of an older version.
+
         Raises:
-            InputError: as of ``read``; what was in force stays so.
+            InputError: as of ``read`` and ``take_over``; what was in force stays so.
         """
         if self._path is None:
             return
+        if take_over(self._path, plain):
+            _LOG.warning("the token in %s is now called %s; leave [tcp] token_file out", plain, TAKEN_OVER)
         seen = signature(self._path)
         if seen != self._seen:
             known = {one.token: one for one in self._known.values()}
