@@ -1,6 +1,7 @@
 """The daemon under a real systemd, sandbox and all, installed by its command: `pytest -m systemd` as root."""
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -412,6 +413,17 @@ def test_removing_leaves_results_alone(site: Site) -> None:
 POOL = Path(__file__).parent.parent / "docs" / "howto" / "pool.md"
 
 
+def await_worker(site: Site, count: int) -> None:
+    """Wait until a worker has come to the scheduler so often; it must go on looking for it meanwhile."""
+    both = ("journalctl", "--no-pager", "-u", "tuner-worker@*", "-u", "tuner-scheduler")
+    for _ in range(5):
+        told = site.machine.run(*both).stdout
+        if told.count("Register worker") >= count:
+            return
+        threading.Event().wait(30.0)
+    pytest.fail(told)
+
+
 def test_a_pool_runs_as_services(site: Site) -> None:
     """By the words of the page: a run finds its worker, and another does after the scheduler began anew."""
     pytest.importorskip("distributed")
@@ -437,6 +449,7 @@ def test_a_pool_runs_as_services(site: Site) -> None:
         site.machine.run("systemctl", "enable", "--now", scheduler)
         said = site.tuner("worker", address, "--service", "--device", device)
         assert "write /etc/tuner/worker.env" in said
+        await_worker(site, 1)
         run = ("run", *SMALL, "--device", device, "--policy", "random", "--budget", "3")
         where = ("--on", "dask://127.0.0.1:8786", "--database", "/root/pool.db")
         assert "pool: 1 GPU" in site.tuner(*run, *where)
@@ -444,6 +457,7 @@ def test_a_pool_runs_as_services(site: Site) -> None:
         owner = site.machine.run("stat", "--format=%U", f"/proc/{pid}").stdout.strip()
         assert owner == "tuner-worker"
         site.machine.run("systemctl", "restart", scheduler)
+        await_worker(site, 2)
         assert "pool: 1 GPU" in site.tuner(*run, *where, "--seed", "2")
     finally:
         site.machine.run("systemctl", "disable", "--now", worker, scheduler, check=False)

@@ -523,11 +523,11 @@ def test_workers_are_started_and_go_with_the_service(tmp_path: Path) -> None:
     )
 
     assert systemd.commands == [
+        f"{systemctl} try-restart tuner-worker@*.service",
         f"{systemctl} enable --now {both}",
-        f"{systemctl} try-restart tuner-worker@*.service",
-        f"{systemctl} enable --now tuner-worker@cuda:0.service",
         f"{systemctl} enable --now tuner-worker@cuda:0.service",
         f"{systemctl} try-restart tuner-worker@*.service",
+        f"{systemctl} enable --now tuner-worker@cuda:0.service",
     ]
     assert site.worker_settings.read_text() == "TUNER_SCHEDULER=tls://b:1\n"
     wants = site.units / "multi-user.target.wants"

@@ -1,6 +1,7 @@
 """Tokens of clients over TCP: their file, their ends, their rotation, and who they are to the daemon."""
 
 import contextlib
+import http.client
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from cli_process import tuner
 from daemon_machine import Machine, machine
 from hypothesis import given
 from hypothesis import strategies as st
+from served_service import served
 
 from tuner.cli import token as cli
 from tuner.client.client import Client
@@ -332,6 +334,23 @@ def in_child(work: Callable[[], object], files: set[str], line: int) -> bool:
 
 
 # --- a daemon
+
+
+def test_a_stream_ends_with_its_token() -> None:
+    """Who follows is told nothing any more when the token is revoked."""
+    with served(tcp=True) as api:
+        assert api.tcp is not None
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", api.tcp.port, 60)) as connection:
+            connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {api.token}"})
+            stream = connection.getresponse()
+            assert stream.status == 200
+            made(api.path.parent, "revoke", "tests")
+            api.loop.call_soon_threadsafe(api.tcp.tokens.look)
+            while stream.readline():
+                pass
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", api.tcp.port, 60)) as other:
+                other.request("GET", "/v1/status", headers={"Authorization": f"Bearer {api.token}"})
+                assert other.getresponse().status == 401
 
 
 def test_tokens_are_users_of_a_running_daemon(machine: Machine, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ _LARGE = "nvidia"  # packages of NVIDIA: without a compiler the modelled GPU tak
 _SCRIPT = """#!{prefix}/bin/python
 import sys
 from {entry.module} import {entry.attr}
-sys.exit({entry.attr}())
+if __name__ == "__main__":
+    sys.exit({entry.attr}())
 """
 
 

@@ -96,6 +96,7 @@ _HEALTH = frozenset({"/healthz", "/readyz"})
 _BEARER = b"bearer "
 _COME_BACK = {"retry-after": "1"}  # seconds
 _TOLD_EVERY_S = 10.0  # in the log
+_LOOK_S = 2.0  # whether a stream's token still counts
 _LONGEST_PATH = 200  # characters of it in the log
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
 _SO_PEERGROUPS = 59  # of asm-generic/socket.h; Python has no name for it
@@ -176,6 +177,17 @@ class _TooLargeError(Exception):
     """A body has more bytes than it may."""
 
 
+def _refusal_of_stranger(caller: Caller, authenticated: Callable[[User], bool] | None) -> Response | None:
+    """Over TCP anybody on the machine can come: the token decides."""
+    if caller.peer.token:
+        if authenticated is None or authenticated(caller.peer.user):  # None of a scope without a connection
+            return None
+        return error_answer(429, "too many connections", headers=_COME_BACK)
+    challenge = {"www-authenticate": "Bearer"}
+    message = "send the header 'Authorization: Bearer TOKEN', with one of `tuner token`"
+    return error_answer(401, message, headers=challenge)
+
+
 class Gate:
     """Answers what must not pass, and hands the rest to the application with its body whole.
 
@@ -223,6 +235,8 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
+        if scope["state"]["caller"].peer.token:
+            receive = self._while_it_counts(headers, receive)
         await self._timed(scope, receive, send)
 
     def _refusal(self, caller: Caller, headers: dict[bytes, bytes], scope: Scope) -> Response | None:
@@ -233,7 +247,7 @@ class Gate:
         if caller.tcp:
             caller = replace(caller, peer=Peer(token=self._token_of(headers)))
             scope["state"]["caller"] = caller
-            refusal = self._refusal_of_stranger(caller, scope["state"].get("authenticated"))
+            refusal = _refusal_of_stranger(caller, scope["state"].get("authenticated"))
             if refusal is not None and scope["path"] not in self._open:
                 return refusal
         elif not caller.admitted:
@@ -250,20 +264,20 @@ class Gate:
         bearer = sent[: len(_BEARER)].lower() == _BEARER
         return (self._tokens.holder(sent[len(_BEARER) :].strip()) or "") if bearer else ""
 
-    def _refusal_of_stranger(
-        self, caller: Caller, authenticated: Callable[[User], bool] | None
-    ) -> Response | None:
-        """Over TCP anybody on the machine can come: the token decides."""
-        if caller.peer.token:
-            if authenticated is None or authenticated(
-                caller.peer.user
-            ):  # None of a scope without a connection
-                return None
-            return error_answer(429, "too many connections", headers=_COME_BACK)
-        challenge = {"www-authenticate": "Bearer"}
-        return error_answer(
-            401, "send the header 'Authorization: Bearer TOKEN', with one of `tuner token`", headers=challenge
-        )
+    def _while_it_counts(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        """End what is told for long, such as a stream, when its token is revoked or ends."""
+
+        async def next_message() -> Message:
+            coming = asyncio.ensure_future(receive())
+            try:
+                while not (await asyncio.wait({coming}, timeout=_LOOK_S))[0]:
+                    if not self._token_of(headers):
+                        return {"type": "http.disconnect"}
+                return coming.result()
+            finally:
+                coming.cancel()
+
+        return next_message
 
     async def _whole(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """The body of a request, as one message.

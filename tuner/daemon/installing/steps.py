@@ -299,7 +299,7 @@ def start_workers(
     result = [run(site.systemctl("enable", "--now", *units), runner)]
     if digest_of(site.worker_settings) != digest(text):  # also those that run already
         again = run(site.systemctl("try-restart", WORKER_UNIT.format("*")), runner)
-        result = [write(site.worker_settings, text), *result, again]
+        result = [write(site.worker_settings, text), again, *result]
     return result
 
 
