@@ -196,7 +196,9 @@ def _read(path: Path, most: int) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; it must be a plain file of yours") from error
+        raise InputError(
+            f"{path}: {error.strerror}; it must be a plain file that the daemon's user and root may read"
+        ) from error
     try:
         _check_owner(path, os.fstat(descriptor))
         return os.read(descriptor, most)
