@@ -354,9 +354,12 @@ def test_a_stream_ends_with_its_token() -> None:
 
 
 def test_tokens_are_users_of_a_running_daemon(machine: Machine, tmp_path: Path) -> None:
-    """Each has its own jobs; a rotated one counts on, a revoked one no more, without a start or a reload."""
+    """Each has its own jobs; an older and a rotated one count on, a revoked one no more, without a reload."""
     settings = machine.settings.read_text()
-    machine.settings.write_text(settings.replace("[tcp]", '[tcp]\nport = 0\ntoken_file = "/none"'))
+    older = tmp_path / "older"
+    older.write_text("as versions before had it\n")
+    older.chmod(0o600)
+    machine.settings.write_text(settings.replace("[tcp]", f'[tcp]\nport = 0\ntoken_file = "{older}"'))
     daemon = machine.start()
     state, file, other = machine.database.parent, tmp_path / "secret", tmp_path / "other"
     port = re.findall(r"\d+", machine.client().status()["TCP"])[0]
@@ -375,6 +378,7 @@ def test_tokens_are_users_of_a_running_daemon(machine: Machine, tmp_path: Path) 
             if not admitted:
                 return
 
+    assert client(older).status()["troubles"] == []
     for name, where in (("ci", file), ("guest", other)):
         made(state, "add", name, where)
         await_answer(where, admitted=True)

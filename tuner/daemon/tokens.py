@@ -212,7 +212,9 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
     # root may look at the file of the service's user, in whose folder it is
     owners = {0, os.geteuid(), *((path.parent.stat().st_uid,) if os.geteuid() == 0 else ())}
     if status.st_uid not in owners:
-        raise InputError(f"{path} must belong to root or to the daemon's user: chown it")
+        raise InputError(
+            f"{path} must belong to root or to the daemon's user: chown --reference={path.parent} {path}"
+        )
     mode = stat.S_IMODE(status.st_mode)
     if mode not in _MODES:
         raise InputError(f"{path} has mode {mode:04o}; it must be 0600 or 0640: chmod 0600 {path}")
@@ -222,10 +224,10 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 
 class _Known(NamedTuple):
+    """A token, and its end by the clock that nobody sets; None before it was seen to be valid."""
+
     token: Token
-    deadline_s: (
-        float | None
-    )  # as the clock says that nobody sets; None until the wall clock has shown it valid
+    deadline_s: float | None
 
 
 def _elapsed_s() -> float:
