@@ -207,7 +207,7 @@ class FakeService(Service):
         if sum(not job.state.ended for job in self.rows.values()) >= self.most_jobs:
             raise NotNowError("the queue is full")
         number = next(self._ids)
-        job = queued_job(number, spec, priority=priority, submitter=peer.uid)
+        job = queued_job(number, spec, priority=priority, submitter=peer.user)
         self.rows[number] = job
         await self.tell(number, "state", {"state": "queued", "reason": ""})
         return job

@@ -66,7 +66,7 @@ def test_every_answer_is_as_published(
     assert api.tcp is not None
     case.call_and_validate(
         base_url=f"http://127.0.0.1:{api.tcp.port}",
-        headers={"Authorization": f"Bearer {api.tcp.token}"},
+        headers={"Authorization": f"Bearer {api.token}"},
         session=session,
         checks=CHECKS,
         timeout=PATIENCE_S,

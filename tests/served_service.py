@@ -19,6 +19,7 @@ from tuner.daemon.http.access import Caller
 from tuner.daemon.http.server import Loopback, Server, open_loopback
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable
+from tuner.daemon.tokens import Tokens, added, new_secret, update
 
 PATIENCE_S = 120.0  # far above what anything here takes
 _Result = TypeVar("_Result")
@@ -97,6 +98,7 @@ class ServedService:
     path: Path
     loop: asyncio.AbstractEventLoop
     tcp: Loopback | None
+    token: str = ""
 
     def wait(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         """Run something in the server's loop."""
@@ -162,7 +164,10 @@ def served(
         path.chmod(mode)
         os.chown(path, -1, gid)
         listener.listen(128)
-        loopback = open_loopback(0, Path(folder) / "token", open_health=open_health) if tcp else None
+        token, tokens = new_secret(), Tokens(Path(folder) / "tokens.json")
+        update(Path(folder) / "tokens.json", lambda _: added((), "tests", token, 0.0))
+        tokens.look()
+        loopback = open_loopback(0, tokens, open_health=open_health) if tcp else None
         started: list[ServedService] = []
         ready = threading.Event()
 
@@ -170,7 +175,7 @@ def served(
             loop = asyncio.get_running_loop()
             fake = service or FakeService()
             server = Server(fake, LimitsTable(**limits))
-            started.append(ServedService(fake, server, path, loop, loopback))
+            started.append(ServedService(fake, server, path, loop, loopback, token))
             ready.set()
             await server.serve([listener], loopback)
 

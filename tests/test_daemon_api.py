@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -20,9 +19,10 @@ from hypothesis import strategies as st
 from served_service import PATIENCE_S, Answer, ServedService, ask, connected, served
 
 from tuner.daemon.http.access import caller_of, cross_site_fault, group_of
-from tuner.daemon.http.server import open_loopback, read_token
+from tuner.daemon.http.server import open_loopback
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings import TuningTable
+from tuner.daemon.tokens import Tokens
 from tuner.model.errors import DeviceUnavailableError, InputError, StoreError
 from tuner.model.jobs import JobSpec, JobState, Origin
 from tuner.model.options import JOB_OPTIONS
@@ -376,7 +376,7 @@ def test_the_loopback_refuses_pages_that_have_the_token() -> None:
     """Over TCP a page is refused whatever else it shows."""
     with served(tcp=True) as paged:
         assert paged.tcp is not None
-        headers = {"Authorization": f"Bearer {paged.tcp.token}", "Origin": EVIL}
+        headers = {"Authorization": f"Bearer {paged.token}", "Origin": EVIL}
         assert paged.ask("GET", "/v1/status", headers=headers).status == 403
 
 
@@ -503,12 +503,12 @@ def over_tcp(api: ServedService, host: str, **headers: str) -> Answer:
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:1"])
 def test_the_token_opens_the_loopback(tcp: ServedService, host: str) -> None:
-    """With the token any local name of the host will do; nobody's user id is known then."""
+    """With the token any local name of the host will do; its holder is a user of its own."""
     assert tcp.tcp is not None
-    answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
+    answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.token}")
 
     assert answer.status == 200
-    assert tcp.service.asked[-1][1].uid is None
+    assert tcp.service.asked[-1][1].user == "token:tests"
 
 
 @pytest.mark.parametrize("open_health", [False, True])
@@ -547,7 +547,7 @@ def test_without_the_token_there_is_no_answer(tcp: ServedService, given: dict[st
 def test_the_token_counts_only_as_a_bearer_s(tcp: ServedService) -> None:
     """The token under another scheme is no token, and one that begins right is not right."""
     assert tcp.tcp is not None
-    token = tcp.tcp.token
+    token = tcp.token
     for value in (f"Basic {token}", token, f"Bearer {token[:-1]}", f"Bearer {token}x"):
         assert over_tcp(tcp, "localhost", Authorization=value).status == 401
 
@@ -558,7 +558,7 @@ def test_the_token_counts_only_as_a_bearer_s(tcp: ServedService) -> None:
 def test_another_host_is_refused_even_with_the_token(tcp: ServedService, host: str) -> None:
     """A page that had its name point here is stopped by the name that its browser sends."""
     assert tcp.tcp is not None
-    answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
+    answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.token}")
 
     assert (answer.status, answer.kind) == (403, "unauthorised")
     assert not any(name.startswith("access-control") for name in answer.headers)
@@ -569,58 +569,12 @@ def test_the_token_says_nothing_on_the_unix_socket(tcp: ServedService) -> None:
     assert tcp.ask("GET", "/v1/status", headers={"Authorization": "Bearer wrong"}).status == 200
 
 
-def test_a_missing_token_is_made(tmp_path: Path) -> None:
-    """The first start makes a random token that its user alone can read; the next one finds it again."""
-    first, other = read_token(tmp_path / "token"), read_token(tmp_path / "other")
-
-    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
-    assert len(first) >= 32
-    assert first != other
-    assert read_token(tmp_path / "token") == first
-
-
-@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o666, 0o700, 0o4600])
-def test_a_token_that_others_reach_is_refused(tmp_path: Path, mode: int) -> None:
-    """A file that others can read or change is an error that names it and the right mode."""
-    path = tmp_path / "token"
-    read_token(path)
-    path.chmod(mode)
-
-    with pytest.raises(InputError, match=rf"{path}.*0600 or 0640"):
-        read_token(path)
-
-
-def test_a_token_file_must_be_a_plain_file_with_a_token(tmp_path: Path) -> None:
-    """Links, folders, pipes, short tokens and others' files are refused, and no folder is made."""
-    token = tmp_path / "token"
-    read_token(token)
-    (tmp_path / "link").symlink_to(token)
-    (tmp_path / "folder").mkdir(mode=0o700)
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    (tmp_path / "short").write_text("abc\n")
-    (tmp_path / "short").chmod(0o600)
-    for name in ("link", "folder", "pipe", "short", "nowhere/token"):
-        with pytest.raises(InputError, match=str(tmp_path / name)):
-            read_token(tmp_path / name)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """Who owns the file could change the token."""
-    path = tmp_path / "token"
-    read_token(path)
-    os.chown(path, NOBODY, -1)
-
-    with pytest.raises(InputError, match="belong to root"):
-        read_token(path)
-
-
-def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_refused() -> None:
     """An error names the key and the port."""
-    first = open_loopback(0, tmp_path / "token")
+    first = open_loopback(0, Tokens())
     try:
         with pytest.raises(InputError, match=rf"tcp.port: .*{first.port}"):
-            open_loopback(first.port, tmp_path / "token")
+            open_loopback(first.port, Tokens())
     finally:
         for listener in first.sockets:
             listener.close()

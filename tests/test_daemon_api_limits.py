@@ -306,7 +306,7 @@ def test_strangers_do_not_lock_out_who_has_the_token() -> None:
             stack.enter_context(socket.create_connection(("127.0.0.1", api.tcp.port)))
         holder = http.client.HTTPConnection("127.0.0.1", api.tcp.port, timeout=10)
         stack.callback(holder.close)
-        shown = {"Authorization": f"Bearer {api.tcp.token}"}
+        shown = {"Authorization": f"Bearer {api.token}"}
         assert ask(holder, "GET", "/v1/status", headers=shown).status == 200
         for _ in range(100):
             stack.enter_context(socket.create_connection(("127.0.0.1", api.tcp.port)))
@@ -320,7 +320,7 @@ def test_the_token_opens_no_more_places_than_there_are() -> None:
     """Who has the token is one user: beyond a share of the connections he is told 429."""
     with served(tcp=True, connections=4) as api, contextlib.ExitStack() as stack:
         assert api.tcp is not None
-        shown = {"Authorization": f"Bearer {api.tcp.token}"}
+        shown = {"Authorization": f"Bearer {api.token}"}
         statuses = []
         for _ in range(4):
             one = http.client.HTTPConnection("127.0.0.1", api.tcp.port, timeout=10)

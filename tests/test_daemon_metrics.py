@@ -1,25 +1,34 @@
 """Metrics, and the dashboard that shows them."""
 
 import asyncio
+import contextlib
 import copy
+import http.client
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_process import tuner
+from daemon_machine import Machine, machine
 from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
+from served_service import UnixConnection, ask
 from starlette.types import Message, Receive, Scope, Send
 
 from tuner.daemon.http.server import LatencyObserver, route
 from tuner.daemon.metrics import Metrics
 from tuner.model.jobs import JobSpec
+
+__all__ = ["machine"]  # a fixture
 
 # --- what Prometheus sees of the daemon, and the dashboard that shows it --------------------------
 
@@ -167,6 +176,15 @@ def test_the_dashboard_shows_what_is_exported(metrics: Metrics) -> None:
     assert {name for name in names - shown() if not OF_A_PROCESS.fullmatch(name)} == set()
 
 
+def test_each_metric_is_on_its_page(metrics: Metrics) -> None:
+    """The page names what is exported, each in a row of its own, and nothing else."""
+    page = (DASHBOARD.parent.parent / "docs" / "daemon-operation.md").read_text()
+    rows = re.findall(r"^\| (`(?:tuner|process)_.*?) \|", page, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+
+    assert sorted(named) == sorted(exported(metrics))
+
+
 def test_names_follow_the_rules_of_prometheus(metrics: Metrics) -> None:
     """Base units in names, ``_total`` for counters and for nothing else, a help text for everything."""
     text = metrics.render().decode()
@@ -255,6 +273,9 @@ WELL = {  # values of 600 steps, as promtool writes them
     'tuner_job_endings_total{status="crashed"}': "2x600",
     'tuner_job_endings_total{status="finished"}': "0+1x600",
     **{ANSWERED.format(le): "0+100x600" for le in ("0.01", "0.1", "1", "+Inf")},
+    'tuner_token_expiry_timestamp_seconds{token="ci"}': "1000000000x600",
+    'probe_ssl_earliest_cert_expiry{job="tuner-pool"}': "1000000000x600",
+    'probe_ssl_earliest_cert_expiry{job="web"}': "0x600",
 }
 CAUSES = {
     "": {"tuner_store_errors_total": "3x520 4x79", "up": "1x599 0"},  # one error, one missed scrape
@@ -266,6 +287,8 @@ CAUSES = {
     "TunerTrouble": {'tuner_troubles{subject="kernels"}': "0x580 2x19"},
     "TunerJobsFail": {'tuner_job_endings_total{status="crashed"}': "2x560 3x9 5x29"},
     "TunerSlowAnswers": {ANSWERED.format(le): "0x600" for le in ("0.01", "0.1")},
+    "TunerTokenEndsSoon": {'tuner_token_expiry_timestamp_seconds{token="ci"}': "600000x600"},
+    "TunerCertificateEndsSoon": {'probe_ssl_earliest_cert_expiry{job="tuner-pool"}': "1200000x600"},
 }
 
 
@@ -411,3 +434,91 @@ def test_every_panel_asks_the_chosen_source() -> None:
         assert len({query["refId"] for query in queries}) == len(queries), panel["title"]
         assert all(asked["datasource"] == source for asked in [panel, *queries]), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+# --- a real Prometheus
+
+
+NEVER_YET = {  # metrics with labels, of what a new daemon has not done
+    *("tuner_best_requests_total", "tuner_tuning_joules_total", "tuner_troubles"),
+    *(
+        "tuner_gpu_power_watts",
+        "tuner_gpu_clock_hertz",
+        "tuner_user_jobs_waiting",
+        "tuner_user_device_seconds",
+    ),
+}
+
+
+@pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="needs prometheus, of Debian's package of that name"
+)
+def test_prometheus_scrapes_the_daemon(machine: Machine, tmp_path: Path) -> None:
+    """With a token it reads every metric and the shipped rules, and goes on when the token is rotated."""
+    machine.settings.write_text(machine.settings.read_text().replace("[tcp]", "[tcp]\nport = 0"))
+    machine.database.parent.mkdir()
+    secret, state = tmp_path / "secret", ("--state", machine.database.parent)
+    assert tuner("token", "add", "prometheus", secret, "--days", "3", *state).exit_code == 0
+    machine.start()
+    (port,) = re.findall(r"\d+", machine.client().status()["TCP"])
+    job = {
+        "job_name": "tuner",
+        "authorization": {"credentials_file": str(secret)},
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+    }
+    (tmp_path / "prometheus.yml").write_text(  # JSON is YAML
+        json.dumps(
+            {
+                "global": {
+                    "scrape_interval": "500ms",
+                    "scrape_timeout": "500ms",
+                    "evaluation_interval": "1s",
+                },
+                "rule_files": [str(ALERTS)],
+                "scrape_configs": [job],
+            }
+        )
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        own = free.getsockname()[1]
+    with (tmp_path / "prometheus.log").open("w") as log:
+        prometheus = subprocess.Popen(
+            [
+                *("prometheus", f"--config.file={tmp_path}/prometheus.yml"),
+                f"--web.listen-address=127.0.0.1:{own}",
+                f"--storage.tsdb.path={tmp_path}/data",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+
+        def told(path: str) -> Any:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", own, timeout=60)) as connection:
+                return ask(connection, "GET", f"/api/v1/{path}").document["data"]
+
+        def await_series(query: str) -> list[Any]:
+            while True:
+                machine.give_a_moment()
+                assert prometheus.poll() is None, (tmp_path / "prometheus.log").read_text()
+                with contextlib.suppress(OSError, ValueError):  # it begins
+                    found: list[Any] = told(f"query?query={urllib.parse.quote(query)}")["result"]
+                    if found:
+                        return found
+
+        await_series('up{job="tuner"} == 1')
+        assert await_series("count(tuner_build_info)")[0]["value"][1] == "1"
+        (alert,) = await_series('ALERTS{alertname="TunerTokenEndsSoon"}')
+        assert (alert["metric"]["token"], alert["metric"]["alertstate"]) == ("prometheus", "pending")
+        known = {re.sub("_(bucket|count|sum)$", "", name) for name in told("label/__name__/values")}
+        with contextlib.closing(UnixConnection(machine.socket)) as connection:
+            text = ask(connection, "GET", "/metrics").body.decode()
+        assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) - known <= NEVER_YET
+
+        made = await_series("tuner_token_expiry_timestamp_seconds")[0]["value"][1]
+        assert tuner("token", "rotate", "prometheus", secret, "--keep-hours", "0", *state).exit_code == 0
+        await_series(f"tuner_token_expiry_timestamp_seconds > {made}")
+        await_series('up{job="tuner"} == 1')
+    finally:
+        prometheus.kill()
+        prometheus.wait()

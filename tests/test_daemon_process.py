@@ -356,7 +356,7 @@ def test_check_says_what_would_be_done(machine: Machine) -> None:
         ('[service]\nsocket = "/run/a.sock"', "socket: /run/a.sock"),
         ('[service]\ngroup = "no-such-group"', "group: no-such-group is not on this machine"),
         ("", "TCP: off"),
-        ('[tcp]\nport = 8750\ntoken_file = "/t"', "TCP: port 8750 of the loopback, with the token in /t"),
+        ("[tcp]\nport = 8750", "TCP: port 8750 of the loopback, with the tokens of `tuner token list`"),
         ("[online]\nsample_every_hours = 0", "answers in use are measured again: never"),
         ('[[set]]\nname = "a"\nworkloads = ["scan-lf:N=4"]', "clocks off, on every GPU found"),
         ('[[set]]\nname = "a"\nworkloads = ["scan-lf:N=4"]\ndevices = ["cuda:1"]', "clocks off, on cuda:1"),

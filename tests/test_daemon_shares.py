@@ -25,7 +25,6 @@ from tuner.daemon.jobs.shares import (
     DAEMON,
     HALF_LIFE_S,
     KILLED,
-    TOKEN_HOLDER,
     Shares,
     check_may_change,
     user_of,
@@ -38,7 +37,7 @@ from tuner.model.jobs import Event, Job, JobSpec, JobState, Origin
 
 
 OTHER = Peer(uid=1001, pid=2)
-TCP = Peer()
+TCP = Peer(token="default")  # noqa: S106 - a name
 STRANGER = 54_321  # an id that no user has here
 USERS = st.sampled_from([1000, 1001, 1002, 1003, None])
 NOW = datetime.now(timezone.utc)
@@ -46,7 +45,7 @@ NOW = datetime.now(timezone.utc)
 
 def job(
     number: int = 1,
-    submitter: int | None = 1000,
+    submitter: int | str | None = 1000,
     priority: float = 0.0,
     origin: Origin = Origin.CLIENT,
     state: JobState = JobState.QUEUED,
@@ -74,7 +73,7 @@ def shares(clock: Clock | None = None, **limits: float | tuple[str, ...]) -> Sha
     return Shares(lambda: table, clock or Clock())
 
 
-def ran(found: Shares, clock: Clock, number: int, submitter: int | None, seconds: float) -> None:
+def ran(found: Shares, clock: Clock, number: int, submitter: int | str | None, seconds: float) -> None:
     """Let a job run for so long."""
     one = job(number, submitter, state=JobState.RUNNING)
     found.note(one)
@@ -259,7 +258,8 @@ def test_the_table_of_users_is_bounded() -> None:
         (OTHER, ("1001",), True),
         (OTHER, ("1002", "nobody-of-this-name"), False),
         (OTHER, ("*",), True),
-        (TCP, ("1001",), False),
+        (TCP, ("1001", "default"), False),
+        (TCP, ("token:default",), True),
         (Peer(uid=1), (pwd.getpwuid(1).pw_name,), True),
     ],
 )
@@ -278,7 +278,7 @@ def test_the_daemon_s_own_jobs_are_nobody_s() -> None:
     """A job of the daemon is changed by root and managers alone; that of a TCP client is the token's."""
     own, theirs = job(1, None, origin=Origin.REQUEST), job(2, None)
 
-    assert (user_of(own), user_of(theirs)) == (DAEMON, TOKEN_HOLDER)
+    assert (user_of(own), user_of(theirs)) == (DAEMON, TCP.user)
     with pytest.raises(NotYoursError, match="job 1 is the daemon's own"):
         check_may_change(own, TCP, "pause", ())
     check_may_change(theirs, TCP, "pause", ())

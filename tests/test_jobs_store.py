@@ -124,13 +124,14 @@ Queue.TestCase.settings = settings(FEW, stateful_step_count=15)
 test_queue = Queue.TestCase
 
 
-def test_job_comes_back_as_it_was_ordered(jobs: Jobs) -> None:
+@pytest.mark.parametrize("user", [1000, "token:ci"])
+def test_job_comes_back_as_it_was_ordered(jobs: Jobs, user: int | str) -> None:
     """Everything that was asked for is there again, in the types it had."""
-    job = jobs.add(ORDER, origin=Origin.STALE, priority=2.5, submitter=1000)
+    job = jobs.add(ORDER, origin=Origin.STALE, priority=2.5, submitter=user)
 
     assert jobs.job(job.id) == job
     assert job.spec == ORDER
-    assert (job.origin, job.priority, job.submitter, job.state) == (Origin.STALE, 2.5, 1000, JobState.QUEUED)
+    assert (job.origin, job.priority, job.submitter, job.state) == (Origin.STALE, 2.5, user, JobState.QUEUED)
     assert (job.run, job.attempts, job.trials, job.started_at, job.ended_at) == (None, 0, 0, None, None)
     assert jobs.job(99) is None
 

@@ -54,7 +54,7 @@ DAEMON = (
     ("answers", "live", "metrics"),
     ("jobs", "state"),
     ("interface", "machine", "power_probe", "power_watch", "settings_file"),
-    ("installing", "settings"),
+    ("installing", "settings", "tokens"),
 )
 CORE_OF_PLUGINS = {
     *("tuner.model.distributions", "tuner.model.errors", "tuner.model.jobs"),

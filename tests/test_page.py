@@ -209,14 +209,14 @@ def test_a_daemon_behind_a_port_is_shown_with_its_token(tmp_path: Path) -> None:
     """Over TCP the server sends the daemon's token, which the browser never sees."""
     with served(tcp=True) as daemon:
         assert daemon.tcp is not None
-        (tmp_path / "token").write_text(daemon.tcp.token)
+        (tmp_path / "token").write_text(daemon.token)
         with served_page(f"http://127.0.0.1:{daemon.tcp.port}", tmp_path / "token") as page:
             page.enter()
             shown = page.ask("GET", "/", headers=page.cookie).body.decode()
             made = page.ask("POST", "/v1/jobs", JOB, page.writing)
 
     assert made.status == 201
-    assert daemon.tcp.token not in shown
+    assert daemon.token not in shown
 
 
 @pytest.mark.parametrize(

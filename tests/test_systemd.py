@@ -23,8 +23,11 @@ ROOT = Path(__file__).parent.parent
 UNITS = ROOT / "systemd"
 SERVICE, JETSON = UNITS / "tuner-clockd.service", UNITS / "tuner-clockd.service.d" / "jetson.conf"
 DAEMON = UNITS / "tuner.service"
-NAMES = ("tuner-clockd.service", "tuner-clockd.socket", "tuner.service", "tuner.socket")
-WORST_EXPOSURE = 1.5
+NAMES = (
+    *("tuner-clockd.service", "tuner-clockd.socket", "tuner.service", "tuner.socket"),
+    "tuner-worker@.service",
+)
+WORST_EXPOSURE = {"tuner-worker@.service": 2.0}  # it reaches other hosts
 
 needs_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 
@@ -80,7 +83,7 @@ def test_user_units_are_well_formed(tmp_path: Path) -> None:
 
 
 @needs_analyze
-@pytest.mark.parametrize("service", ["tuner-clockd.service", "tuner.service"])
+@pytest.mark.parametrize("service", ["tuner-clockd.service", "tuner.service", "tuner-worker@.service"])
 def test_units_are_hardened(installed: Path, service: str) -> None:
     """What systemd calls the exposure of each service stays low: on a server, on a Jetson, with TCP."""
     outcome = analyzed("security", "--offline=true", "--no-pager", installed / service)
@@ -89,7 +92,7 @@ def test_units_are_hardened(installed: Path, service: str) -> None:
     exposure = re.search(r"Overall exposure level.*: ([0-9.]+)", outcome.stdout)
 
     assert exposure is not None, outcome.stderr
-    assert float(exposure[1]) <= WORST_EXPOSURE
+    assert float(exposure[1]) <= WORST_EXPOSURE.get(service, 1.5)
 
 
 @pytest.mark.parametrize("name", ["ExecStart", "ExecStartPre", "ExecStopPost"])
@@ -130,7 +133,7 @@ def test_clients_cannot_end_the_units(folder: Path) -> None:
         found = settings(unit)
         assert found["StartLimitIntervalSec"] == ["0"], unit
         if unit.suffix == ".service":
-            assert found["Restart"] == ["on-failure"]
+            assert found["Restart"] == ["always" if "worker" in unit.name else "on-failure"]
             assert "RestartPreventExitStatus" not in found
         else:
             triggers = int(found["TriggerLimitBurst"][0])
@@ -151,6 +154,16 @@ def test_the_daemons_sockets_are_where_clients_look(monkeypatch: pytest.MonkeyPa
     assert (system["SocketMode"], system["SocketGroup"]) == (["0660"], ["tuner"])
     assert user["SocketMode"] == ["0600"]
     assert [user["ListenStream"], system["ListenStream"]] == [[str(path)] for path in default_sockets()]
+
+
+def test_a_worker_is_not_the_daemon() -> None:
+    """Who has a pool's key runs code as a user that reaches no result of the daemon."""
+    found, lines = settings(UNITS / "tuner-worker@.service"), (UNITS / "tuner.sysusers.conf").read_text()
+
+    assert (found["User"], found["Group"]) == (["tuner-worker"], ["tuner-worker"])
+    assert "m tuner-worker tuner-clocks" in lines.splitlines()
+    shared = {"StateDirectory", "CacheDirectory", "RuntimeDirectory"} & set(found)
+    assert not any(found[name] == settings(DAEMON)[name] for name in shared)
 
 
 def test_the_loopback_is_opened_on_request_alone() -> None:

@@ -1,5 +1,7 @@
 """The daemon under a real systemd, sandbox and all, installed by its command: `pytest -m systemd` as root."""
 
+import re
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,7 +24,7 @@ pytestmark = marks
 
 __all__ = ["site"]  # a fixture
 
-TOKEN = "/var/lib/tuner/token"  # noqa: S105 - where it is
+TOKEN = "/root/token"  # noqa: S105 - where it is
 SMALL = ("scan-lf:N=4",)
 
 
@@ -182,11 +184,14 @@ def test_the_loopback_answers_those_with_the_token(site: Site) -> None:
     """With its drop-in the service is reached over TCP by who has the token, on the loopback alone."""
     settings = site.machine.path("/etc/tuner/daemon.toml")
     before = settings.read_text()
-    settings.write_text(before.replace("[tcp]", f'[tcp]\nport = 8750\ntoken_file = "{TOKEN}"'))
+    settings.write_text(before.replace("[tcp]", "[tcp]\nport = 8750"))
     try:
         said = site.tuner("install-service", "--tcp")
         assert "write /etc/systemd/system/tuner.service.d/tcp.conf" in said
         site.ready()
+        site.tuner("token", "add", "test", TOKEN)
+        said = site.tuner("install-service")
+        assert "keep the way to the loopback" in said
         asked = ("status", "--socket", "http://127.0.0.1:8750")
         assert "sim:jetson-tx1" in site.tuner(*asked, TUNER_TOKEN_FILE=TOKEN)
         listening = site.machine.run("ss", "--listening", "--tcp", "--no-header", "--numeric").stdout
@@ -195,7 +200,8 @@ def test_the_loopback_answers_those_with_the_token(site: Site) -> None:
         assert places <= {"127.0.0.1:8750", "[::1]:8750"}
     finally:
         settings.write_text(before)
-        site.tuner("install-service")
+        site.tuner("install-service", "--no-tcp")
+        site.tuner("token", "revoke", "test")
     assert not site.machine.path("/etc/systemd/system/tuner.service.d/tcp.conf").exists()
 
 
@@ -399,3 +405,60 @@ def test_removing_leaves_results_alone(site: Site) -> None:
     assert not site.machine.path("/run/tuner/tunerd.sock").exists()
     assert site.rows("SELECT count(*) FROM jobs")[0][0]
     assert site.tuner("install-service", "--uninstall").startswith("nothing is installed")
+
+
+# --- a pool as its page has it
+
+
+POOL = Path(__file__).parent.parent / "docs" / "howto" / "pool.md"
+
+
+def await_worker(site: Site, count: int) -> None:
+    """Wait until a worker has come to the scheduler so often; it must go on looking for it meanwhile."""
+    both = ("journalctl", "--no-pager", "-u", "tuner-worker@*", "-u", "tuner-scheduler")
+    for _ in range(5):
+        told = site.machine.run(*both).stdout
+        if told.count("Register worker") >= count:
+            return
+        threading.Event().wait(30.0)
+    pytest.fail(told)
+
+
+def test_a_pool_runs_as_services(site: Site) -> None:
+    """By the words of the page: a run finds its worker, and another does after the scheduler began anew."""
+    pytest.importorskip("distributed")
+    page = POOL.read_text().replace("10.0.0.7", "127.0.0.1")
+    blocks = dict(re.findall(r"`(/etc/[\w./-]+)`, [^\n]*:\n\n```\w+\n(.*?)```", page, re.DOTALL))
+    (certificates,) = re.findall(r"## Certificates.*?```sh\n(.*?)```", page, re.DOTALL)
+    throwaway_program.add(site.machine.root, "dask", "distributed", "cryptography")
+    site.machine.run("sh", "-ec", certificates.replace("sudo ", ""))
+    for name, text in blocks.items():
+        path = site.machine.path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    device, address = "sim:jetson-tx1", "tls://127.0.0.1:8786"
+    worker, scheduler = f"tuner-worker@{device}.service", "tuner-scheduler.service"
+    for unit in ("tuner-worker@.service", scheduler):
+        folder = site.machine.path(f"/etc/systemd/system/{unit}.d")
+        folder.mkdir()
+        (folder / "test.conf").write_text(
+            f"[Service]\nEnvironment=LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}\nRestartSec=1\n"
+        )
+    site.machine.run("systemctl", "daemon-reload")
+    try:
+        site.machine.run("systemctl", "enable", "--now", scheduler)
+        said = site.tuner("worker", address, "--service", "--device", device)
+        assert "write /etc/tuner/worker.env" in said
+        await_worker(site, 1)
+        run = ("run", *SMALL, "--device", device, "--policy", "random", "--budget", "3")
+        where = ("--on", "dask://127.0.0.1:8786", "--database", "/root/pool.db")
+        assert "pool: 1 GPU" in site.tuner(*run, *where)
+        pid = site.machine.show(worker, "MainPID")
+        owner = site.machine.run("stat", "--format=%U", f"/proc/{pid}").stdout.strip()
+        assert owner == "tuner-worker"
+        site.machine.run("systemctl", "restart", scheduler)
+        await_worker(site, 2)
+        assert "pool: 1 GPU" in site.tuner(*run, *where, "--seed", "2")
+    finally:
+        site.machine.run("systemctl", "disable", "--now", worker, scheduler, check=False)
+        site.machine.path("/etc/tuner/worker.env").unlink(missing_ok=True)

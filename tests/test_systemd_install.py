@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from cli_process import tuner
+from click.testing import CliRunner
 
+from tuner.cli.main import main
 from tuner.daemon import settings_file
 from tuner.daemon.installing import service_files, steps
 from tuner.daemon.installing.service_files import Site
@@ -472,3 +474,84 @@ def test_manual_pages_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     assert pages[0].startswith("write ")
     assert pages[0].endswith(" manual pages in /usr/local/share/man/man1")
     assert f"write {tmp_path}/etc/systemd/system/tuner.service" in shown
+
+
+# --- a way to the loopback that is there already, and workers of pools
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="needs systemctl, which works on an image")
+@pytest.mark.parametrize(
+    ("words", "answer", "kept"),
+    [
+        ((), None, True),
+        (("--no-tcp",), None, False),
+        ((), "y", True),
+        ((), "n", False),
+        (("--tcp",), None, True),
+    ],
+)
+def test_the_way_to_the_loopback_is_not_lost_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], answer: str | None, kept: bool
+) -> None:
+    """Installing again asks in a terminal, keeps it elsewhere and says so, and removes it on a word."""
+    site = image(tmp_path, tcp=True)
+    do(steps.install(site, Systemd()))
+    monkeypatch.setattr(steps, "check_program", lambda *_: None)
+    monkeypatch.setattr("tuner.cli.daemon.is_terminal", lambda: answer is not None)
+    order = ["install-service", "--root", str(site.root), "--prefix", str(OPT), *words]
+    result = CliRunner().invoke(main, order, input=answer)
+
+    assert result.exit_code == 0, result.output
+    assert (site.units / "tuner.service.d/tcp.conf").exists() == kept
+    assert ("Keep that?" in result.output) == (answer is not None)
+    assert ("--no-tcp takes it away" in result.output) == (answer is None and not words)
+
+
+def test_workers_are_started_and_go_with_the_service(tmp_path: Path) -> None:
+    """One for each device, of one address; another address restarts them, and uninstalling ends them."""
+    site, systemd = image(tmp_path), Systemd()
+    with pytest.raises(InputError, match="install-service"):
+        steps.start_workers(site, "tls://a:1", ["cuda:0"], systemd)
+    do(steps.install(site, Systemd()))
+    do(steps.start_workers(site, "tls://a:1", ["cuda:0", "cuda:1"], systemd))
+    do(steps.start_workers(site, "tls://a:1", ["cuda:0"], systemd))
+    do(steps.start_workers(site, "tls://b:1", ["cuda:0"], systemd))
+    systemctl, both = (
+        f"systemctl --root={site.root}",
+        "tuner-worker@cuda:0.service tuner-worker@cuda:1.service",
+    )
+
+    assert systemd.commands == [
+        f"{systemctl} try-restart tuner-worker@*.service",
+        f"{systemctl} enable --now {both}",
+        f"{systemctl} enable --now tuner-worker@cuda:0.service",
+        f"{systemctl} try-restart tuner-worker@*.service",
+        f"{systemctl} enable --now tuner-worker@cuda:0.service",
+    ]
+    assert site.worker_settings.read_text() == "TUNER_SCHEDULER=tls://b:1\n"
+    wants = site.units / "multi-user.target.wants"
+    wants.mkdir()
+    for name in both.split():
+        (wants / name).symlink_to("../tuner-worker@.service")
+    do(steps.uninstall(site, systemd))
+    assert systemd.commands[-1].endswith(f"tuner.socket tuner.service {both}")
+    assert not site.settings.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("tcp://10.0.0.7:8786",), "write tls://10.0.0.7:8786"),
+        (("tls://a:1", "--device", "cuda:x"), "unknown device 'cuda:x'"),
+        (("tls://a:1", "--device", "replay:h200"), "measures nothing"),
+    ],
+)
+def test_workers_that_cannot_be_services_are_refused(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    result = tuner("worker", "--service", *words)
+
+    assert (result.exit_code, says in " ".join(result.stderr.split())) == (2, True), result.stderr

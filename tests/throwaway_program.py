@@ -21,7 +21,8 @@ _LARGE = "nvidia"  # packages of NVIDIA: without a compiler the modelled GPU tak
 _SCRIPT = """#!{prefix}/bin/python
 import sys
 from {entry.module} import {entry.attr}
-sys.exit({entry.attr}())
+if __name__ == "__main__":
+    sys.exit({entry.attr}())
 """
 
 
@@ -34,19 +35,29 @@ def put(root: Path) -> None:
     python = Path(throwaway_systemd.python())
     (prefix / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
     (prefix / "bin/python").symlink_to(python)
-    for entry in distribution("gpu-tuner").entry_points.select(group="console_scripts"):
-        script = prefix / "bin" / entry.name
-        script.write_text(_SCRIPT.format(prefix=PREFIX, entry=entry))
-        script.chmod(0o755)
     for name, parent in _FOLDERS.items():
         shutil.copytree(ROOT / name, site / parent / name, dirs_exist_ok=True)
-    for name in sorted(_needed("gpu-tuner", {_NVML})):
-        _copy(distribution(name), site)
+    add(root, "gpu-tuner")
     compileall.compile_dir(str(site), quiet=2, stripdir=str(root))  # as pip does: services cannot
     for path in (prefix, *prefix.rglob("*")):
         os.chown(path, 0, 0, follow_symlinks=False)
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & ~0o022)
+
+
+def add(root: Path, *names: str) -> None:
+    """Add distributions with all that they need to the environment, and their commands."""
+    prefix = root / PREFIX.lstrip("/")
+    (site,) = prefix.glob("lib/python*/site-packages")
+    found = {_NVML}
+    for name in names:
+        _needed(name, found)
+        for entry in distribution(name).entry_points.select(group="console_scripts"):
+            script = prefix / "bin" / entry.name
+            script.write_text(_SCRIPT.format(prefix=PREFIX, entry=entry))
+            script.chmod(0o755)
+    for name in sorted(found):
+        _copy(distribution(name), site)
 
 
 def _needed(name: str, found: set[str]) -> set[str]:

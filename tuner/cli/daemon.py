@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,9 +14,10 @@ import click
 
 from tuner.cli.options import NamedPath
 from tuner.cli.output import echo
-from tuner.cli.remote import socket_option
+from tuner.cli.remote import is_terminal, socket_option
 
 if TYPE_CHECKING:
+    from tuner.daemon.installing.service_files import Site
     from tuner.daemon.installing.steps import Step
     from tuner.daemon.state import StartOptions
 
@@ -126,7 +128,11 @@ _MANUAL = "/usr/local/share/man/man1"
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option("--uninstall", is_flag=True, help="Stop the service and remove what was installed.")
 @click.option("--purge", is_flag=True, help="With --uninstall: remove results and caches, too.")
-@click.option("--tcp", is_flag=True, help="Let the service reach the loopback, for [tcp] of daemon.toml.")
+@click.option(
+    "--tcp/--no-tcp",
+    default=None,
+    help="Let the service reach the loopback, for [tcp] of daemon.toml. Default: as it is installed.",
+)
 @click.option(
     "--root",
     type=NamedPath(file_okay=False, exists=True, path_type=Path),
@@ -147,7 +153,7 @@ def install_service(
     dry_run: bool,
     uninstall: bool,
     purge: bool,
-    tcp: bool,
+    tcp: bool | None,
     root: Path,
     prefix: Path,
 ) -> None:
@@ -167,7 +173,6 @@ def install_service(
         root=root,
         config=service_files.user_config() if user else None,
         jetson=not user and service_files.is_jetson(root),
-        tcp=tcp,
         shared={} if user or uninstall else _shared(),
     )
     if uninstall:
@@ -177,7 +182,7 @@ def install_service(
             from tuner.kernel_files.trust import trusted
 
             steps.check_program(prefix, trusted, root)
-        order = steps.install(site)
+        order = steps.install(replace(site, tcp=_wants_tcp(site, tcp, asked=not dry_run)))
     for verb, group in itertools.groupby(order, _verb_of_manual_page):
         alike = list(group)
         together = verb and len(alike) > 1
@@ -196,6 +201,18 @@ def install_service(
         echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
     elif not uninstall and user:
         echo("next: `tuner status`")
+
+
+def _wants_tcp(site: "Site", chosen: bool | None, *, asked: bool) -> bool:
+    """True where the service is to be reached over TCP; what is installed goes on an explicit word alone."""
+    from tuner.daemon.installing import steps
+
+    if chosen is not None or site.user or not steps.has_tcp(site):
+        return bool(chosen)
+    if asked and is_terminal():
+        return click.confirm("The service is reached over TCP (--tcp). Keep that?", default=True)
+    echo("keep the way to the loopback, as --tcp had it installed; --no-tcp takes it away")
+    return True
 
 
 def _verb_of_manual_page(step: "Step") -> str:
@@ -219,15 +236,15 @@ def _shared() -> dict[str, str]:
     return completions | {f"man/man1/{name}": text for name, text in pages()}
 
 
-def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root: Path) -> None:
+def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool | None, root: Path) -> None:
     from tuner.model.errors import InputError
 
     if not root.is_dir():  # a device, which is no file to click either
         raise InputError(f"--root {root}: is no directory; name the root of a machine's image")
     if purge and not uninstall:
         raise InputError("--purge goes with --uninstall: it removes results")
-    if user and (purge or tcp or root != _ROOT):
-        given = "--purge" if purge else "--tcp" if tcp else "--root"
+    if user and (purge or tcp is not None or root != _ROOT):
+        given = "--purge" if purge else "--root" if tcp is None else "--tcp"
         raise InputError(f"{given} is of the machine's service; leave it out, or leave out --user")
 
 

@@ -74,8 +74,7 @@ def _tcp(tcp: TcpTable) -> str:
     if tcp.port is None:
         return "off"
     where = f"port {tcp.port}" if tcp.port else "any free port"
-    token = f"with the token in {tcp.token_file}" if tcp.token_file else "refused, as token_file is missing"
-    return f"{where} of the loopback, {token}"
+    return f"{where} of the loopback, with the tokens of `tuner token list`"
 
 
 def _tuning(tuning: TuningTable) -> Iterator[str]:

@@ -136,6 +136,7 @@ COMMANDS = {
     "install-service": "tuner.cli.daemon:install_service",
     "start": "tuner.cli.daemon:start",
     "stop": "tuner.cli.daemon:stop",
+    "token": "tuner.cli.token:token",
     "submit": "tuner.cli.jobs:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.jobs:follow",

@@ -428,12 +428,13 @@ def _both_go_to_the_same_place(json_path: str | None) -> bool:
 @click.command(short_help="Measure on one GPU for the runs of another process (`tuner run --on`).")
 @click.argument("scheduler")
 @device_option
-def worker(scheduler: str, *, device: str | None) -> None:
+@click.option("--service", is_flag=True, help="Run workers as services: one for --device, else for each GPU.")
+def worker(scheduler: str, *, device: str | None, service: bool) -> None:
     """Measure on one GPU for a run of `tuner run --on`, under a SCHEDULER of Dask.
 
     SCHEDULER is tls://HOST:PORT, with certificates in Dask's configuration. Start one for each GPU; without
     --device it takes the first that CUDA shows, so that `srun --gpus-per-task=1 tuner worker ...` gives each
-    its own. It ends when the scheduler has gone.
+    its own. It ends when the scheduler has gone; as a service it is started again, now and after a boot.
     """
     from tuner.pool.places import check_scheduler_address
     from tuner.pool.worker import serve
@@ -441,4 +442,26 @@ def worker(scheduler: str, *, device: str | None) -> None:
 
     require_dask("tuner worker")
     check_scheduler_address(scheduler)
-    serve(scheduler, device or "")
+    if service:
+        _start_services(scheduler, device)
+    else:
+        serve(scheduler, device or "")
+
+
+def _start_services(scheduler: str, device: str | None) -> None:
+    from tuner.daemon.installing import service_files, steps
+    from tuner.daemon.settings_file import wrong_device
+    from tuner.devices.choice import list_gpus
+
+    if os.geteuid() != 0:
+        raise InputError("--service: services of a machine are root's: sudo tuner worker")
+    wrong = "" if device is None else wrong_device(device)
+    if device is not None and (wrong or device.startswith("replay:")):
+        raise InputError(f"--device: {wrong or f'{device} is a recording, which measures nothing'}")
+    devices = [gpu.spec for gpu in list_gpus()] if device is None else [device]
+    if not devices:
+        raise InputError("--service: no GPU is here; name a device with --device")
+    for step in steps.start_workers(service_files.Site(Path(sys.prefix)), scheduler, devices):
+        echo(step.words)
+        step.action()
+    echo("next: `systemctl status 'tuner-worker@*'`, `journalctl -u 'tuner-worker@*'`")

@@ -20,6 +20,12 @@ MOST_WORKLOADS = 16
 MOST_LETTERS = 200
 """The longest name of a workload, or of anything else, that is read."""
 
+User = int | str
+"""A user id, or ``token:NAME`` of who shows a token."""
+
+OF_TOKEN = "token:"  # noqa: S105 - no secret
+"""Begin of the user that holds a token; no account has a colon in its name."""
+
 
 class RefusedError(TunerError):
     """The daemon does not do what was asked for."""
@@ -48,10 +54,17 @@ class Peer:
     Attributes:
         uid: user id, as the socket reports it; None over TCP.
         pid: process id; None over TCP.
+        token: over TCP, name of the token that was shown; empty where none was.
     """
 
     uid: int | None = None
     pid: int | None = None
+    token: str = ""
+
+    @property
+    def user(self) -> User:
+        """The user who asks."""
+        return f"{OF_TOKEN}{self.token}" if self.uid is None else self.uid
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.daemon.http.server import Loopback, Observe, Server, nobody, open_loopback
-from tuner.daemon.settings import Settings, TcpTable
+from tuner.daemon.http.server import Observe, Server, nobody, open_loopback
+from tuner.daemon.settings import Settings
+from tuner.daemon.tokens import Tokens
 from tuner.model.errors import InputError
 from tuner.system.service_manager import default_sockets, passed_socket
 
@@ -184,14 +185,18 @@ class FrontEnd:
     Args:
         service: answers requests.
         listener: the socket; its owner closes it.
+        tokens: of those who come over the loopback.
         observe: is told how long answers take.
 
     Attributes:
         port: of the loopback, where it is served; None where it is not.
     """
 
-    def __init__(self, service: "Service", listener: ListeningSocket, observe: Observe = nobody) -> None:
+    def __init__(
+        self, service: "Service", listener: ListeningSocket, tokens: Tokens, observe: Observe = nobody
+    ) -> None:
         self._service = service
+        self._tokens = tokens
         self._observe = observe
         self._listener = listener
         self.port: int | None = None
@@ -212,7 +217,8 @@ class FrontEnd:
         trouble: InputError | None = None
         tcp = None
         try:
-            tcp = _loopback(settings.tcp)
+            if settings.tcp.port is not None:
+                tcp = open_loopback(settings.tcp.port, self._tokens, open_health=settings.tcp.open_health)
         except InputError as error:
             trouble = error
         self.port = None if tcp is None else tcp.port
@@ -248,11 +254,3 @@ class FrontEnd:
             self._listener.renew()
         await self.stop()
         await self.start(settings)
-
-
-def _loopback(tcp: TcpTable) -> Loopback | None:
-    if tcp.port is None:
-        return None
-    if tcp.token_file is None:
-        raise InputError("[tcp] port: clients need a token; name its file in token_file")
-    return open_loopback(tcp.port, tcp.token_file, open_health=tcp.open_health)

@@ -23,9 +23,10 @@ from tuner.daemon.state import (
     in_force,
     named_directories,
     new_config,
-    signature,
     usable_kernels,
 )
+from tuner.daemon.tokens import NAME as TOKENS
+from tuner.daemon.tokens import Tokens
 from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
@@ -33,7 +34,7 @@ from tuner.model.errors import DeviceError, InputError, ResourceError, TunerErro
 from tuner.model.run_document import AnalyticalDocument
 from tuner.model.version import VERSION
 from tuner.search.job_launcher import Launcher, start
-from tuner.system.ownership import StateLock
+from tuner.system.ownership import StateLock, signature
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
 from tuner.system.threads import is_shortage
@@ -137,6 +138,7 @@ class Daemon:
                 "state_directory": str(storage.path.parent),
                 "settings": options.settings_name,
             },
+            tokens=Tokens(storage.path.parent / TOKENS),
         )
         self._monitor = self._new_contention_monitor()
         self._watch = config.watch
@@ -159,7 +161,7 @@ class Daemon:
             answerer=self._answerer,
             metrics=metrics,
         )
-        self._front_end = FrontEnd(self._service, listening, metrics.request)
+        self._front_end = FrontEnd(self._service, listening, self._state.tokens, metrics.request)
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._reported_status = ""
@@ -174,6 +176,7 @@ class Daemon:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._look_at_tokens()
         await self._service.begin()
         self._analysing = asyncio.create_task(self._analyst.run(), name="analyst")
         try:
@@ -236,6 +239,8 @@ class Daemon:
             await self._reload_files()
         if self._state_watch.look():
             self._service.wake()
+        if not self._state.halted:  # tokens are kept in memory as answers are
+            self._look_at_tokens()
         if self._state_watch.another and (self._manager.there or not self._state_watch.hidden):
             self._leave_directory()
         await self._mend()
@@ -281,6 +286,15 @@ class Daemon:
         else:
             self._state.troubles.pop("socket", None)
         self._show_port()
+
+    def _look_at_tokens(self) -> None:
+        """Adopt a change of the tokens; what is wrong in their file changes nothing."""
+        try:
+            self._state.tokens.look(self._state.settings.tcp.token_file)
+        except InputError as error:
+            self._note("tokens", error, "in force: those that were read before")
+        else:
+            self._state.troubles.pop("tokens", None)
 
     def _show_port(self) -> None:
         port = self._front_end.port

@@ -88,6 +88,12 @@ class Metrics:
         )
 
         # --- clients
+        self._token_ends = Gauge(
+            "tuner_token_expiry_timestamp_seconds",
+            "When the newest token of a name ends, Unix time; absent for one that does not.",
+            ("token",),
+            registry=registry,
+        )
         self._answers = Gauge("tuner_answers", "Stored answers.", ("state",), registry=registry)
         self._followers = Gauge(
             "tuner_followers", "Clients that follow a job or everything.", registry=registry
@@ -191,6 +197,7 @@ class Metrics:
         stale: int = 0,
         followers: int = 0,
         troubles: Mapping[str, Collection[str]] | None = None,
+        token_ends_s: Mapping[str, float] | None = None,
     ) -> bytes:
         """All metrics, in the text format 0.0.4 of Prometheus.
 
@@ -200,6 +207,7 @@ class Metrics:
             stale: stored answers whose conditions have changed, served as stale.
             followers: subscriptions to jobs and to everything.
             troubles: by what they concern; empty texts are none.
+            token_ends_s: Unix times, by the names of tokens that end.
         """
         counts = Counts(job.state for job in jobs)
         for state in ACTIVE:
@@ -211,6 +219,9 @@ class Metrics:
         self._troubles.clear()
         for subject, sentences in (troubles or {}).items():
             self._troubles.labels(subject).set(sum(map(bool, sentences)))
+        self._token_ends.clear()
+        for token, ends_s in (token_ends_s or {}).items():
+            self._token_ends.labels(token).set(ends_s)
         return generate_latest(self._registry)
 
 

@@ -264,7 +264,7 @@ class Service:
             spec,
             origin=Origin.CLIENT,
             priority=priority,
-            submitter=peer.uid,
+            submitter=peer.user,
         )
 
     async def job(self, number: int) -> Job:
@@ -409,9 +409,14 @@ class Service:
         jobs, (fresh, stale) = self._board.jobs, self._answerer.counts()
         self._metrics.shares(self._shares.table(jobs))
         return self._metrics.render(
-            jobs, fresh=fresh, stale=stale, followers=self._followers, troubles=self._status.troubles()
+            jobs,
+            fresh=fresh,
+            stale=stale,
+            followers=self._followers,
+            troubles=self._status.troubles(),
+            token_ends_s=self._state.tokens.ends_s(),
         )
 
 
 def _by(peer: Peer) -> str:
-    return "by a client" if peer.uid is None else f"by user {peer.uid}"
+    return f"by token {peer.token}" if peer.uid is None else f"by user {peer.uid}"

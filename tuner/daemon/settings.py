@@ -191,9 +191,11 @@ class TcpTable(SettingsTable):
     """The same interface on the loopback; off unless a port is named."""
 
     port: int | None = Field(default=None, ge=0, le=65535, description="0 for any free one.")
-    token_file: Path | None = Field(default=None, description="Readable by the service's user alone.")
+    token_file: Path | None = Field(
+        default=None, description="Of older versions: its token is taken over, once; leave the key out."
+    )
     open_health: bool = Field(
-        default=False, description="Let probes ask for /healthz and /readyz without the token."
+        default=False, description="Let probes ask for /healthz and /readyz without a token."
     )
 
 

@@ -218,11 +218,6 @@ def _tcp(settings: Settings) -> Iterator[Complaint]:
     yield from _paths("tcp", (("token_file", tcp.token_file),))
     if tcp.token_file is not None and os.path.isdir(tcp.token_file):  # noqa: PTH112 - Path's may raise
         yield key("tcp", "token_file"), f"{tcp.token_file} is a directory; name a file in it"
-    if tcp.port is not None and tcp.token_file is None:
-        yield (
-            key("tcp", "token_file"),
-            "is needed with a port: everybody on this machine reaches the loopback",
-        )
 
 
 def load(path: Path | None = None) -> Settings:

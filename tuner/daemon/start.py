@@ -23,11 +23,11 @@ from tuner.daemon.listening import ListeningSocket, listener
 from tuner.daemon.machine import GpuSurvey, restore_and_find, restore_clocks
 from tuner.daemon.main import BEGIN_ANEW, Daemon
 from tuner.daemon.settings_file import service_table
-from tuner.daemon.state import LoadedConfig, StartOptions, load_config, signature, usable_config
+from tuner.daemon.state import LoadedConfig, StartOptions, load_config, usable_config
 from tuner.database.storage import Storage
 from tuner.model.errors import ChildError, InputError, ResourceError, TunerError
 from tuner.system import logs
-from tuner.system.ownership import StateLock
+from tuner.system.ownership import StateLock, signature
 from tuner.system.service_manager import ServiceManager, passed_socket
 from tuner.system.signals import StartupSignals, ignore_signals, startup_signals
 from tuner.system.threads import StartedThreads

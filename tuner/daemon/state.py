@@ -10,6 +10,7 @@ from tuner.client.answer_values import Status
 from tuner.daemon import settings_file
 from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import kept_settings, service_table
+from tuner.daemon.tokens import Tokens
 from tuner.kernel_files.catalog import Catalog, ChangeWatcher, ReadFolder, user_directory, with_added
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories, usable_directories
@@ -178,6 +179,7 @@ class State:
         notices: what is not wrong, and yet to be known.
         places: of the socket, the state, the settings and the TCP port, for people.
         halted: why no job may run on any device; empty where that is not so.
+        tokens: of those who come over the loopback.
     """
 
     settings: Settings
@@ -189,6 +191,7 @@ class State:
     notices: tuple[str, ...] = ()
     places: Status = field(default_factory=Status)
     halted: str = ""
+    tokens: Tokens = field(default_factory=Tokens)
 
     @property
     def devices(self) -> list[str]:
@@ -223,14 +226,3 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def signature(path: Path | None) -> tuple[int, ...]:
-    """Return values that change when a file does; empty if there is no file."""
-    try:
-        status = None if path is None else path.stat()
-    except OSError:
-        status = None
-    if status is None:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -46,7 +46,7 @@ class Jobs:
         *,
         origin: Origin,
         priority: float = 0.0,
-        submitter: int | None = None,
+        submitter: int | str | None = None,
         most_waiting: int | None = None,
     ) -> Job:
         """Queue a job; its first event is that it is queued.
@@ -55,7 +55,7 @@ class Jobs:
             spec: what to do.
             origin: who asks.
             priority: of jobs that may run, the highest goes first.
-            submitter: user id of a client.
+            submitter: user id of a client, or ``token:NAME``.
             most_waiting: jobs that may be queued or paused, this one included; None for any number.
 
         Raises:

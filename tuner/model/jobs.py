@@ -286,7 +286,7 @@ class Job:
         run: its run in the database; None before the first trial.
         attempts: how often it was started.
         trials: trials stored for it.
-        submitter: user id of the client; None for the daemon itself.
+        submitter: user id of the client, or ``token:NAME``; None for the daemon itself.
         created_at: UTC, ISO 8601, as are the others.
     """
 
@@ -307,7 +307,7 @@ class Job:
     run: int | None
     attempts: int
     trials: int
-    submitter: int | None
+    submitter: int | str | None
     created_at: str
     started_at: str | None
     ended_at: str | None

@@ -39,7 +39,9 @@ def asked_for(job: Job) -> str:
     return who if job.submitter is None else f"{who}, {_user(job.submitter)}"
 
 
-def _user(uid: int) -> str:
+def _user(uid: int | str) -> str:
+    if isinstance(uid, str):
+        return uid
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import glob
 import os
 import re
 import shutil
@@ -494,14 +495,50 @@ def replace_file(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written; the earlier one stays.
     """
+    with replacing_file(path, text):
+        pass
+
+
+@contextmanager
+def replacing_file(path: Path, text: str) -> Iterator[None]:
+    """Write a small file beside an earlier one, and put it in its place when the block has ended well.
+
+    It keeps owner and mode of the earlier one; else it is for this user alone. What root writes belongs to
+    the owner of the folder, so that a service's user can read it.
+
+    Raises:
+        OSError: it cannot be written; the earlier one stays.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):  # by one who was killed
+        if not Path("/proc", left.suffix[1:]).exists():
+            left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
     try:
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+        like = path.stat() if path.is_file() and not path.is_symlink() else None
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
         with os.fdopen(file, "w", encoding="utf-8") as writing:
+            owner = like or path.parent.stat()
+            if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and (like or os.geteuid() == 0):
+                os.fchown(file, owner.st_uid, owner.st_gid)
+            if like is not None:
+                os.fchmod(file, stat.S_IMODE(like.st_mode))
             writing.write(text)
             writing.flush()
             os.fsync(writing.fileno())
+        yield
         draft.replace(path)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def signature(path: Path | None) -> tuple[int, ...]:
+    """Return values that change when a file does; empty if there is no file."""
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        status = None
+    if status is None:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

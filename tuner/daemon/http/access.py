@@ -6,7 +6,6 @@ are refused on both, whoever's browser shows them.
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import math
 import os
@@ -16,15 +15,16 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.http.responses import error_answer, internal_answer
-from tuner.daemon.interface import Peer
+from tuner.daemon.interface import Peer, User
 from tuner.daemon.settings import LimitsTable
+from tuner.daemon.tokens import Tokens
 from tuner.system.logs import LogRateLimiter
 from tuner.system.threads import is_shortage
 
@@ -96,6 +96,7 @@ _HEALTH = frozenset({"/healthz", "/readyz"})
 _BEARER = b"bearer "
 _COME_BACK = {"retry-after": "1"}  # seconds
 _TOLD_EVERY_S = 10.0  # in the log
+_LOOK_S = 2.0  # whether a stream's token still counts
 _LONGEST_PATH = 200  # characters of it in the log
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
 _SO_PEERGROUPS = 59  # of asm-generic/socket.h; Python has no name for it
@@ -120,7 +121,9 @@ class Caller:
     tcp: bool
 
     def __str__(self) -> str:
-        return "somebody on the loopback" if self.tcp else f"user {self.peer.uid}, process {self.peer.pid}"
+        if self.tcp:
+            return f"the holder of token {self.peer.token}" if self.peer.token else "somebody on the loopback"
+        return f"user {self.peer.uid}, process {self.peer.pid}"
 
 
 def caller_of(connection: socket.socket, group: int | None) -> Caller:
@@ -174,13 +177,24 @@ class _TooLargeError(Exception):
     """A body has more bytes than it may."""
 
 
+def _refusal_of_stranger(caller: Caller, authenticated: Callable[[User], bool] | None) -> Response | None:
+    """Over TCP anybody on the machine can come: the token decides."""
+    if caller.peer.token:
+        if authenticated is None or authenticated(caller.peer.user):  # None of a scope without a connection
+            return None
+        return error_answer(429, "too many connections", headers=_COME_BACK)
+    challenge = {"www-authenticate": "Bearer"}
+    message = "send the header 'Authorization: Bearer TOKEN', with one of `tuner token`"
+    return error_answer(401, message, headers=challenge)
+
+
 class Gate:
     """Answers what must not pass, and hands the rest to the application with its body whole.
 
     Args:
         app: what is behind the gate.
         limits: bytes of a body, requests per second.
-        token: what opens the gate for those who come over the loopback; None where nobody does.
+        tokens: that open the gate for those who come over the loopback; None where nobody does.
         open_health: probes of health need no token.
         answer_timeout_s: longest wait for an answer to begin.
     """
@@ -190,14 +204,14 @@ class Gate:
         app: ASGIApp,
         limits: LimitsTable,
         *,
-        token: str | None = None,
+        tokens: Tokens | None = None,
         open_health: bool = False,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         self._app = app
         self._body_bytes = limits.body_bytes
         self._rate = UserRateLimiter(limits.requests_per_s)
-        self._token = None if token is None else token.encode()
+        self._tokens = tokens or Tokens()
         self._open = _HEALTH if open_health else frozenset[str]()
         self._answer_timeout_s = answer_timeout_s
         self._short = LogRateLimiter(_TOLD_EVERY_S)
@@ -221,6 +235,8 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
+        if scope["state"]["caller"].peer.token:
+            receive = self._while_it_counts(headers, receive)
         await self._timed(scope, receive, send)
 
     def _refusal(self, caller: Caller, headers: dict[bytes, bytes], scope: Scope) -> Response | None:
@@ -229,30 +245,39 @@ class Gate:
         if fault:
             return error_answer(403, fault)
         if caller.tcp:
-            refusal = self._refusal_of_stranger(headers, scope["state"].get("authenticated"))
+            caller = replace(caller, peer=Peer(token=self._token_of(headers)))
+            scope["state"]["caller"] = caller
+            refusal = _refusal_of_stranger(caller, scope["state"].get("authenticated"))
             if refusal is not None and scope["path"] not in self._open:
                 return refusal
         elif not caller.admitted:
             return error_answer(403, "only root, the daemon's user and the socket's group may ask")
-        wait_s = self._rate.wait_s(caller.peer.uid)
+        wait_s = self._rate.wait_s(caller.peer.user)
         if wait_s > 0.0:
             retry = {"retry-after": str(math.ceil(wait_s))}
             return error_answer(429, "too many requests of one user in a second", headers=retry)
         return None
 
-    def _refusal_of_stranger(
-        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool] | None
-    ) -> Response | None:
-        """Over TCP anybody on the machine can come: the token decides."""
+    def _token_of(self, headers: dict[bytes, bytes]) -> str:
+        """Name of the token that a request shows; empty where it shows none that counts."""
         sent = headers.get(b"authorization", b"")
         bearer = sent[: len(_BEARER)].lower() == _BEARER
-        right = self._token is not None and hmac.compare_digest(sent[len(_BEARER) :].strip(), self._token)
-        if bearer and right:
-            if authenticated is None or authenticated():  # None of a scope without a connection
-                return None
-            return error_answer(429, "too many connections", headers=_COME_BACK)
-        challenge = {"www-authenticate": "Bearer"}
-        return error_answer(401, "send the header 'Authorization: Bearer TOKEN'", headers=challenge)
+        return (self._tokens.holder(sent[len(_BEARER) :].strip()) or "") if bearer else ""
+
+    def _while_it_counts(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        """End what is told for long, such as a stream, when its token is revoked or ends."""
+
+        async def next_message() -> Message:
+            coming = asyncio.ensure_future(receive())
+            try:
+                while not (await asyncio.wait({coming}, timeout=_LOOK_S))[0]:
+                    if not self._token_of(headers):
+                        return {"type": "http.disconnect"}
+                return coming.result()
+            finally:
+                coming.cancel()
+
+        return next_message
 
     async def _whole(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """The body of a request, as one message.

@@ -168,7 +168,7 @@ _JOB_WORDS = {
     "reason": "Why it is in its state; empty where there is nothing to say.",
     "run": "Its run in the database; null before the first trial.",
     "trials": "Trials stored for it.",
-    "submitter": "User id of the client; null for the daemon itself.",
+    "submitter": "User id of the client, or `token:NAME` of its token; null for the daemon itself.",
     "created_at": "UTC, ISO 8601.",
 }
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from tuner.daemon.http.access import Caller, caller_of
 from tuner.daemon.http.responses import BUSY, error_body
-from tuner.daemon.jobs.shares import TOKEN_HOLDER
+from tuner.daemon.interface import User
 from tuner.daemon.settings import LimitsTable
 from tuner.system.logs import LogRateLimiter
 from tuner.system.timed_connection import TimedConnection
@@ -308,7 +308,7 @@ class Connection(TimedConnection):
 
     It is answered 429 and closed when there are too many, whatever it asks. It is closed when a request does
     not arrive in time or is far too long, and when an answer is not taken in time. The application finds its
-    ``Caller`` in the scope's state, and there calls ``authenticated`` when the token was shown.
+    ``Caller`` in the scope's state, and there calls ``authenticated`` when a token was shown.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class Connection(TimedConnection):
         timeout_s = limits.request_timeout_s
         super().__init__(config, server_state, app_state, _loop, request_timeout_s=timeout_s)
         self._limits = limits
-        self._holder: int | str | None = None  # the user who has the slot of this connection
+        self._holder: User | None = None  # the user who has the slot of this connection
         self._stalled: asyncio.TimerHandle | None = None  # while the client takes nothing
         self._received_bytes = 0
         self._refused = False
@@ -341,7 +341,7 @@ class Connection(TimedConnection):
             return
         if not caller.admitted:
             self._await_authentication(caller)
-        elif not self._take_slot(caller.peer.uid):
+        elif not self._take_slot(caller.peer.user):
             if times := self._limits.crowded.times():
                 _LOG.warning("refused %d connections, the last of %s: there are too many", times, caller)
             self._refuse(caller)
@@ -359,7 +359,7 @@ class Connection(TimedConnection):
             self._limits.slots.leave(self._holder)
             self._holder = None
         if self._refused_caller is not None:
-            self._limits.refusals.leave(self._refused_caller.peer.uid)
+            self._limits.refusals.leave(self._refused_caller.peer.user)
             self._refused_caller = None
 
     def data_received(self, data: bytes) -> None:
@@ -416,24 +416,24 @@ class Connection(TimedConnection):
         self._answer(status, reason, error_body("input", message))
         self._hear_out()
 
-    def _take_slot(self, user: int | str | None) -> bool:
+    def _take_slot(self, user: User) -> bool:
         """Take a slot for a known user; False where there is none."""
-        if user is None or not self._limits.slots.take(user):
+        if not self._limits.slots.take(user):
             return False
         self._holder = user
         return True
 
     def _await_authentication(self, caller: Caller) -> None:
-        """Hold one of the few slots of those who are not known, until the token is shown."""
+        """Hold one of the few slots of those who are not known, until a token is shown."""
         crowded = self._limits.unknown.add(self)
         if crowded and (times := self._limits.crowded.times()):
             _LOG.warning("ended %d connections that showed no token: there are too many", times)
         if not caller.tcp and (times := self._limits.refused.times()):
             _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
 
-    def _authenticated(self) -> bool:
-        """The token was shown: have a slot among those who are known; False where there is none."""
-        if self._holder is None and self._take_slot(TOKEN_HOLDER):
+    def _authenticated(self, user: User) -> bool:
+        """A token was shown: have a slot among those who are known; False where there is none."""
+        if self._holder is None and self._take_slot(user):
             self._limits.unknown.remove(self)
         return self._holder is not None
 
@@ -441,7 +441,7 @@ class Connection(TimedConnection):
         """Answer one connection too many, and wait a moment until its client has asked and heard."""
         self._refused = True
         self._answer(429, b"Too Many Requests", error_body("too-many", "too many connections"), *_COME_BACK)
-        if not self._limits.refusals.take(caller.peer.uid):
+        if not self._limits.refusals.take(caller.peer.user):
             self.transport.close()
             return
         self._refused_caller = caller

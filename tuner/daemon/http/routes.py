@@ -233,7 +233,7 @@ def add_live(app: FastAPI, service: "Service", slots: UserSlots, closing: asynci
     async def follow(
         query: Annotated[FeedQuery, Query()], request: Request, last_event_id: PlaceHeader = ""
     ) -> Response:
-        user = caller_of_request(request).peer.uid
+        user = caller_of_request(request).peer.user
         if not slots.take(user):
             return error_answer(429, "too many follow already", headers={"retry-after": "1"})
         events = service.follow(last_event_id or query.after, power=query.power)
@@ -411,7 +411,7 @@ def _streams(app: FastAPI, service: "Service", slots: UserSlots, closing: asynci
         await service.job(number)  # one that is not there is told before the stream begins
         after = last_event_id if last_event_id is not None else query.after or 0
         events = service.events(number, after)
-        user = caller_of_request(request).peer.uid
+        user = caller_of_request(request).peer.user
         if not slots.take(user):
             return error_answer(429, "too many follow jobs already", headers={"retry-after": "1"})
         return EventStream(events, closing, lambda: slots.leave(user), event_text)

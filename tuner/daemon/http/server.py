@@ -3,16 +3,12 @@
 import asyncio
 import contextlib
 import logging
-import os
 import re
-import secrets
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
@@ -22,6 +18,7 @@ from tuner.daemon.http.access import Gate, group_of
 from tuner.daemon.http.client_connection import HEAD_BYTES, Connection, ServerLimits, SpareDescriptor
 from tuner.daemon.http.routes import interface
 from tuner.daemon.settings import LimitsTable, TuningTable
+from tuner.daemon.tokens import Tokens
 from tuner.model.errors import InputError
 from tuner.system.logs import LogRateLimiter
 from tuner.system.threads import is_shortage
@@ -44,10 +41,6 @@ _ROUTES = frozenset(
     }
 )
 _OTHER = "other"
-_TOKEN_BYTES = 32
-_SHORTEST = 16  # characters of a token that somebody wrote by hand
-_LONGEST = 1024
-_MODES = (0o600, 0o640, 0o400, 0o440)
 _CONNECTIONS = 128
 _KEEP_ALIVE_S = 30  # of a connection without a request; a client that comes back later connects anew
 _GRACE_S = 2  # for answers under way when the server stops; the service manager waits longer
@@ -92,7 +85,7 @@ class Loopback:
     """Listening sockets, and what opens the gate behind them."""
 
     sockets: Sequence[socket.socket]
-    token: str
+    tokens: Tokens
     open_health: bool = False
 
     @property
@@ -102,24 +95,23 @@ class Loopback:
         return port
 
 
-def open_loopback(port: int, token_file: Path, *, open_health: bool = False) -> Loopback:
+def open_loopback(port: int, tokens: Tokens, *, open_health: bool = False) -> Loopback:
     """Listen on the loopback, on both families where the machine has both.
 
     Args:
         port: 0 for any free one.
-        token_file: holds the token; made with a random one where it is missing.
+        tokens: that open the gate.
         open_health: probes of health need no token.
 
     Raises:
-        InputError: the port cannot be had, or the file cannot be trusted.
+        InputError: the port cannot be had.
     """
-    token = read_token(token_file)
     first = _listen(socket.AF_INET, "127.0.0.1", port)
     try:
         second = _listen(socket.AF_INET6, "::1", first.getsockname()[1])
     except InputError:  # no IPv6 here, or the port is another's there: one family is enough
-        return Loopback((first,), token, open_health)
-    return Loopback((first, second), token, open_health)
+        return Loopback((first,), tokens, open_health)
+    return Loopback((first, second), tokens, open_health)
 
 
 def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
@@ -139,52 +131,6 @@ def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket
         ) from error
     listener.setblocking(False)
     return listener
-
-
-def read_token(path: Path) -> str:
-    """The token of a file that only its owner and group can read; a new one where there is no file.
-
-    Raises:
-        InputError: the file belongs to somebody else, others can read or change it, or it holds no token.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return _new_token(path)
-    except OSError as error:
-        raise InputError(f"tcp.token_file: {path}: {error.strerror}; it must be a plain file") from error
-    try:
-        _check_owner(path, os.fstat(descriptor))
-        text = os.read(descriptor, _LONGEST + 1).strip()
-    finally:
-        os.close(descriptor)
-    if not (_SHORTEST <= len(text) <= _LONGEST and text.isascii() and text.decode("ascii").isprintable()):
-        raise InputError(
-            f"tcp.token_file: {path} must hold {_SHORTEST} to {_LONGEST} printable characters; remove it to"
-            " have one made"
-        )
-    return text.decode("ascii")
-
-
-def _check_owner(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"tcp.token_file: {path} must be a plain file")
-    if status.st_uid not in (0, os.geteuid()):
-        raise InputError(f"tcp.token_file: {path} must belong to root or to the daemon's user")
-    mode = stat.S_IMODE(status.st_mode)
-    if mode not in _MODES:
-        raise InputError(f"tcp.token_file: {path} has mode {mode:04o}; it must be 0600 or 0640")
-
-
-def _new_token(path: Path) -> str:
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{token}\n")
-    except OSError as error:
-        raise InputError(f"tcp.token_file: cannot make {path}: {error.strerror}") from error
-    return token
 
 
 class Server(uvicorn.Server):
@@ -222,7 +168,7 @@ class Server(uvicorn.Server):
         gate = Gate(
             self._app,
             self._limits,
-            token=None if tcp is None else tcp.token,
+            tokens=None if tcp is None else tcp.tokens,
             open_health=tcp is not None and tcp.open_health,
         )
         return uvicorn.Config(

@@ -11,8 +11,13 @@ from tuner.model.errors import InputError
 from tuner.system.user_folders import user_home
 
 SHIPPED_PREFIX = "/opt/tuner"  # what the units name as they are shipped
-SYSTEM_UNITS = ("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service")
+WORKER_UNIT = "tuner-worker@{}.service"  # one for each device
+SYSTEM_UNITS = (
+    *("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service"),
+    WORKER_UNIT.format(""),
+)
 USER_UNITS = ("tuner.socket", "tuner.service")
+TCP = "tcp.conf"  # a drop-in: the way to the loopback
 STARTED = ("tuner-clockd.socket", "tuner.socket", "tuner.service")  # in this order
 _LAUNCHER = """#!/bin/sh
 exec {prefix}/bin/tuner "$@"
@@ -98,6 +103,11 @@ class Site:
         where = ("--user",) if self.user else () if self.here else (f"--root={self.root}",)
         return ("systemctl", *where, *words)
 
+    @property
+    def worker_settings(self) -> Path:
+        """File with the address of the scheduler that workers of this machine have."""
+        return self.settings / "worker.env"
+
     def items(self) -> list[Item]:
         """All files."""
         return list(self._user_items() if self.user else self._system_items())
@@ -109,7 +119,7 @@ class Site:
     def _system_items(self) -> Iterator[Item]:
         for name in SYSTEM_UNITS:
             yield Item(self.units / name, self._unit(name))
-        for name, enabled in (("jetson.conf", self.jetson), ("tcp.conf", self.tcp)):
+        for name, enabled in (("jetson.conf", self.jetson), (TCP, self.tcp)):
             for unit in SYSTEM_UNITS if enabled else ():
                 drop_in = f"{unit}.d/{name}"
                 if (_shipped() / drop_in).is_file():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.daemon.installing.service_files import SHIPPED_PREFIX, Item, Site
+from tuner.daemon.installing.service_files import SHIPPED_PREFIX, TCP, WORKER_UNIT, Item, Site
 from tuner.model.errors import InputError, InstallError
 
 # --- The record of installed files, written first, so that an installation can be finished or undone.
@@ -62,6 +62,16 @@ def read(path: Path) -> Record | None:
         ):
             return Record(files, tuple(settings))
     raise InstallError(f"{path}: not a list of installed files; remove it, and install again")
+
+
+def has_tcp(site: Site) -> bool:
+    """True where the service was installed with a way to the loopback.
+
+    Raises:
+        InstallError: the record cannot be read.
+    """
+    had = read(site.settings / NAME)
+    return had is not None and any(Path(path).name == TCP for path in had.files)
 
 
 def digest(text: str) -> str:
@@ -210,6 +220,7 @@ def _purge(directory: Path) -> None:
 # --- All steps in order, to install and to remove.
 
 STATE = ("/var/lib/tuner", "/var/cache/tuner")  # of the service: results, and what can be made again
+_OF_WORKERS = ("/var/lib/tuner-worker", "/var/cache/tuner-worker")
 
 
 def install(site: Site, runner: Command = execute) -> list[Step]:
@@ -231,7 +242,8 @@ def install(site: Site, runner: Command = execute) -> list[Step]:
     # a socket keeps its group and its mode until it is made anew
     replaced = [name for name in site.started if f"replace {site.units / name}" in changed]
     sockets = [name for name in replaced if name.endswith(".socket")]
-    again = [*sockets, "tuner.service"] if before is not None and (changed or stale) else []
+    workers = () if site.user else (WORKER_UNIT.format("*"),)  # of them those that run
+    again = [*sockets, "tuner.service", *workers] if before is not None and (changed or stale) else []
     result = [
         *([write(listed, begun.document())] if begun != before else []),
         *files,
@@ -259,9 +271,36 @@ def uninstall(site: Site, runner: Command = execute, *, with_results: bool = Fal
         result += [step for path in had.files for step in _removed(Path(path), had)]
         if site.here:
             result.append(run(site.systemctl("daemon-reload"), runner))
+        if site.worker_settings.exists():
+            result.append(remove(site.worker_settings))
         result += [remove(listed), *(remove_empty(path) for path in site.directories())]
         result.append(remove_empty(site.settings))
     return [*result, *_results(site, remove=with_results)]
+
+
+def start_workers(
+    site: Site, scheduler: str, devices: Sequence[str], runner: Command = execute
+) -> list[Step]:
+    """The steps that start workers of a scheduler of Dask, now and after every boot.
+
+    Args:
+        site: where the service is installed.
+        scheduler: its address.
+        devices: that have a worker each.
+        runner: of commands.
+
+    Raises:
+        InputError: no service is installed.
+    """
+    if not (site.units / WORKER_UNIT.format("")).is_file():
+        raise InputError("--service: the units are not here yet: `sudo tuner install-service` installs them")
+    units = [WORKER_UNIT.format(device) for device in devices]
+    text = f"TUNER_SCHEDULER={scheduler}\n"
+    result = [run(site.systemctl("enable", "--now", *units), runner)]
+    if digest_of(site.worker_settings) != digest(text):  # also those that run already
+        again = run(site.systemctl("try-restart", WORKER_UNIT.format("*")), runner)
+        result = [write(site.worker_settings, text), again, *result]
+    return result
 
 
 def _recorded(items: list[Item], had: Record) -> Record:
@@ -313,6 +352,7 @@ def _taken_into_use(site: Site, runner: Command, again: list[str]) -> Iterator[S
 
 def _stopped(site: Site, runner: Command) -> Iterator[Step]:
     there = [name for name in site.started if (site.units / name).exists()]
+    there += sorted(path.name for path in site.units.glob(f"*.wants/{WORKER_UNIT.format('?*')}"))
     if there:
         now = ("--now",) if site.here else ()
         yield run(site.systemctl("disable", *now, *there), runner)
@@ -324,10 +364,12 @@ def _results(site: Site, *, remove: bool) -> Iterator[Step]:
     if site.user:
         yield say("keep the results: they are those of `tuner run`, too")
         return
-    for path in map(site.at, STATE):
+    for path in map(site.at, (*STATE, *_OF_WORKERS)):
         if path.exists():
             yield purge(path) if remove else say(f"keep {path}; --purge removes it")
-    yield say("keep the user tuner, and the groups tuner and tuner-clocks with their members")
+    yield say(
+        "keep the users tuner and tuner-worker, and the groups tuner and tuner-clocks with their members"
+    )
 
 
 # --- The program that the service runs, which only root may be able to change.

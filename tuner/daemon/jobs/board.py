@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from tuner.daemon.interface import NotNowError
+from tuner.daemon.interface import NotNowError, User
 from tuner.daemon.jobs.events import Subscriptions, known_job
-from tuner.daemon.jobs.shares import ABSENT, REMEMBERED, TOKEN_HOLDER, Placement, Shares
+from tuner.daemon.jobs.shares import ABSENT, DAEMON, REMEMBERED, Placement, Shares
 from tuner.daemon.jobs.specs import answer_key, spec_key, topic
 from tuner.database import decoding
 from tuner.database.storage import Repositories, Storage
@@ -151,7 +151,7 @@ class Board:
         *,
         origin: Origin,
         priority: float = 0.0,
-        submitter: int | None = None,
+        submitter: User | None = None,
         most_waiting: int | None = None,
     ) -> Job:
         """Queue a job; one of a client only where its user has a place.
@@ -168,7 +168,7 @@ class Board:
 
         async def add() -> Job:
             async with self._lock:
-                user = TOKEN_HOLDER if submitter is None else submitter
+                user = DAEMON if submitter is None else submitter
                 if origin is Origin.CLIENT and (refusal := self._shares.refusal(user, self._jobs.values())):
                     raise NotNowError(refusal)
                 try:

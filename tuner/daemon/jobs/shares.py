@@ -12,20 +12,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner.client.answer_values import UserDocument
-from tuner.daemon.interface import NotYoursError, Peer
+from tuner.daemon.interface import OF_TOKEN, NotYoursError, Peer, User
 from tuner.daemon.settings import LimitsTable
+from tuner.daemon.tokens import TAKEN_OVER
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Event, Job, JobState, Origin, same_kind
 
 if TYPE_CHECKING:  # it would bring the database into the HTTP interface, which needs users only
     from tuner.database.storage import Storage
 
 # --- Users of the daemon: whose a job is, who stands above, and who may change a job.
-
-User = int | str
-"""A user id, or one of the two below."""
-
-TOKEN_HOLDER = "token"  # noqa: S105 - a name
-"""All who come over TCP: they hold one token, and are one user."""
 
 DAEMON = "daemon"
 """The daemon itself: its own jobs, and those of the sets of ``daemon.toml``."""
@@ -38,7 +33,8 @@ def user_of(job: Job) -> User:
     """Whose a job is."""
     if job.origin is not Origin.CLIENT:
         return DAEMON
-    return TOKEN_HOLDER if job.submitter is None else job.submitter
+    # older versions knew one token, and stored nothing of who showed it
+    return f"{OF_TOKEN}{TAKEN_OVER}" if job.submitter is None else job.submitter
 
 
 def stands_above(user: User) -> bool:
@@ -49,13 +45,15 @@ def stands_above(user: User) -> bool:
 def named(user: User) -> str:
     """A user, for people."""
     if not isinstance(user, int):
-        return {TOKEN_HOLDER: "who holds the token", DAEMON: "the daemon"}[user]
+        return "the daemon" if user == DAEMON else f"who holds the token {user.removeprefix(OF_TOKEN)}"
     return _account(user) or f"user {user}"
 
 
 def label(user: User) -> str:
     """A user in tables and metrics; no two users have the same."""
-    return (_account(user) or str(user)) if isinstance(user, int) else named(user)
+    if isinstance(user, int):
+        return _account(user) or str(user)
+    return named(user) if user == DAEMON else user
 
 
 def check_may_change(job: Job, peer: Peer, verb: str, managers: Collection[str]) -> None:
@@ -65,16 +63,16 @@ def check_may_change(job: Job, peer: Peer, verb: str, managers: Collection[str])
         job: to be changed.
         peer: who asks.
         verb: what is asked for, such as ``cancel``.
-        managers: ``[limits] manage`` of ``daemon.toml``: user names, user ids, or ``*``.
+        managers: ``[limits] manage`` of ``daemon.toml``: user names, user ids, ``token:NAME``, or ``*``.
 
     Raises:
         NotYoursError: it may not; the message says whose the job is.
     """
-    user: User = TOKEN_HOLDER if peer.uid is None else peer.uid
+    user = peer.user
     owner = user_of(job)
     if user == owner or stands_above(user) or EVERYBODY in managers:
         return
-    if isinstance(user, int) and managers and not {str(user), _account(user)}.isdisjoint(managers):
+    if not {str(user), label(user)}.isdisjoint(managers):
         return
     whose = "the daemon's own" if owner == DAEMON else f"a job of {named(owner)}"
     theirs = "" if owner == DAEMON else f"{named(owner)}, "
@@ -85,8 +83,8 @@ def check_may_change(job: Job, peer: Peer, verb: str, managers: Collection[str])
 
 
 def known(manager: str) -> bool:
-    """True where an entry of ``[limits] manage`` is ``*``, a user id, or a user name of this machine."""
-    if manager == EVERYBODY or manager.isdecimal():
+    """True where an entry of ``[limits] manage`` is ``*``, a user id, a token's, or an account's name."""
+    if manager == EVERYBODY or manager.isdecimal() or manager.startswith(OF_TOKEN):
         return True
     try:
         pwd.getpwnam(manager)
