@@ -77,7 +77,7 @@ def test_trials_that_tie_have_the_order_of_the_space() -> None:
     """At one configuration the clock as found comes first."""
     item = one(gpu="h200")
     trials = [Trial((candidate.configuration,), mhz) for candidate in item.candidates for mhz in (None, 990)]
-    assert sorted(reversed(trials), key=rank_in([item])) == trials
+    assert sorted(set(trials), key=rank_in([item])) == trials
 
 
 def test_threshold_of_option_beats_file_beats_none() -> None:
