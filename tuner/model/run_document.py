@@ -240,6 +240,7 @@ class _Workload(TypedDict):
 class WorkloadDocument(_Workload, total=False):
     """A workload of a run."""
 
+    inputs: dict[str, str]
     rate_name: str
     work_assumed: bool
     expanded: Expanded | None
