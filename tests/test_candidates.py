@@ -16,9 +16,16 @@ from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.model.plan import Plan, Progress, Workload
-from tuner.model.trial import Status
+from tuner.model.trial import Status, Trial
 from tuner.report.run_report import warnings
-from tuner.search.candidates import DEFAULT_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
+from tuner.search.candidates import (
+    DEFAULT_MIN_OCCUPANCY,
+    PreparedWorkload,
+    fit_batches,
+    plan_bytes,
+    prepare,
+    rank_in,
+)
 from tuner.search.compilation import prepare_compiled
 
 CATALOG = Catalog.load()
@@ -64,6 +71,13 @@ def test_candidates_keep_the_order_of_the_space() -> None:
     places = [found.space.index(candidate.configuration) for candidate in found.candidates]
 
     assert places == sorted(places)
+
+
+def test_trials_that_tie_have_the_order_of_the_space() -> None:
+    """At one configuration the clock as found comes first."""
+    item = one(gpu="h200")
+    trials = [Trial((candidate.configuration,), mhz) for candidate in item.candidates for mhz in (None, 990)]
+    assert sorted(set(trials), key=rank_in([item])) == trials
 
 
 def test_threshold_of_option_beats_file_beats_none() -> None:

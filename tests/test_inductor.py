@@ -130,9 +130,16 @@ class Played:
         monkeypatch.setitem(sys.modules, name, module)
         return module
 
-    def call(self, source: str = SOURCE, name: str = NAME, times: int = 1) -> None:
+    def call(
+        self,
+        source: str = SOURCE,
+        name: str = NAME,
+        times: int = 1,
+        change: Callable[[Any], None] = lambda _kernel: None,
+    ) -> None:
         """Compile a kernel, and launch it."""
         kernel = self.workers().triton(name, source, device_str="cuda")
+        change(kernel)
         for _ in range(times):
             arrays = [Tensor(np.ones(1000, np.float32)) for _ in range(2)]
             assert kernel.run(*arrays, 1000, stream=0) == 3
@@ -282,7 +289,7 @@ def test_an_unknown_inductor_is_left_alone(
 def test_what_cannot_be_done_is_told_and_inductor_goes_on(
     played: Played, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No database, a source that is none of Inductor's, a launch of another form, a file that has gone."""
+    """No database, a source that is none of Inductor's, another launch, what was pickled elsewhere."""
     database = tmp_path / "none.sqlite"
     cases: list[tuple[str, Callable[[], None], str]] = [
         ("lookup", played.call, "there is no database"),
@@ -291,6 +298,8 @@ def test_what_cannot_be_done_is_told_and_inductor_goes_on(
             lambda: played.call(SOURCE.replace("in_ptr0, out_ptr0,", "in_ptr0, in_ptr1, out_ptr0,")),
             "4 parameters",
         ),
+        ("tune", lambda: played.call(change=lambda own: vars(own).pop("size_hints")), "AttributeError"),
+        ("record", lambda: played.call(change=lambda own: Path(own.filename).unlink()), "is not here, as of"),
         ("lookup", lambda: played.call("def ("), "invalid syntax"),
         ("lookup", lambda: played.call("def other(): pass"), ""),
     ]

@@ -7,9 +7,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from cli_process import PATIENCE_S
+from cli_process import COMMAND, PATIENCE_S
 
 from tuner.system import signals
 from tuner.system.signals import SignalInterrupt, raised_as_interrupts
@@ -170,3 +171,27 @@ def test_a_program_that_calls_the_command_line_goes_on() -> None:
 
     assert ended.returncode == 7
     assert ended.stdout.splitlines()[-1] == "handler"
+
+
+@pytest.mark.parametrize("kib", [60_000, 130_000])
+def test_a_shortage_of_memory_is_told_in_a_line(kib: int, tmp_path: Path) -> None:
+    """Whatever an import, a thread or an allocation says of it."""
+    words = [
+        "run",
+        "scan-lf:N=64",
+        "--device",
+        "sim:h200",
+        "--budget",
+        "2",
+        "--database",
+        str(tmp_path / "db"),
+    ]
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -v {kib} && exec "$@"', "sh", *COMMAND, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "no more memory" in done.stderr or "Memory allocation" in done.stderr  # the latter of OpenBLAS

@@ -114,6 +114,10 @@ CHEATS = {
     "(a, b): return np.matmul(a, b, out=np.empty((300, 8), 'f4'))": "wrong: .*raised",
     "(a, b): return reference(a, b)": "cheats: it calls the reference 'reference'",
     "(a, b, true=reference):\n try: return true(a, b)\n except Exception: return a @ b": "cheats: it calls",
+    "(a, b): hold(); return a @ b | def hold():\n p = os.getppid()\n"
+    " for q in {*map(int, open(f'/proc/{p}/task/{p}/children').read().split())} - {os.getpid()}:\n"
+    "  os.kill(q, 19)\n  while open(f'/proc/{q}/stat').read().rpartition(')')[2][1] not in 'TZ': pass\n"
+    "  os.kill(q, 18)": "cheats: it stops the reference's process",
     "(a, b): return runpy.run_path(__file__)['reference'](a, b)": "cheats: it imports the reference",
     "(a, b):\n n = {}\n exec(open(__file__).read().split('# below')[0], n)\n"
     " return n['reference'](a, b)": "cheats: it imports the reference",

@@ -137,6 +137,33 @@ def test_an_answer_for_another_machine_beside_that_for_this_one_is_no_trouble(
     assert (checked.exit_code, "1 hold, 0 fail, 1 left out" in checked.stdout) == (0, which != "clock")
 
 
+BEYOND = {
+    "batch": (replace(PART, batch=4 * WORKLOAD.batch), "is beyond a factor of 2, or fills the GPU less"),
+    "sizes": (replace(PART, name="scan-lf:N=32"), "it is of other sizes"),
+}
+
+
+@pytest.mark.parametrize("which", BEYOND)
+def test_a_frozen_lock_serves_its_kernels_or_nothing(
+    force: Force,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    which: str,
+) -> None:
+    """What is locked at another batch or size never falls through to something else unseen."""
+    held, why = BEYOND[which]
+    force(replace(LOCKED, workload=(held,)))
+    assert choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db").origin == "default"
+    assert (why in caplog.text) == (which == "batch")
+    monkeypatch.setenv("TUNER_LOCK_FROZEN", "1")
+    with pytest.raises(InputError, match="the lock is frozen") as refused:
+        choose(KERNEL, WORKLOAD, HERE, tmp_path / "no.db")
+    assert why in str(refused.value)
+    other = shipped().kernel("scan-ks")  # of which the lock says nothing
+    assert choose(other, shipped().workload("scan-ks:N=64"), HERE, tmp_path / "no.db").origin == "default"
+
+
 def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``[tool.tuner]`` of a folder above counts; the variable goes before it, and an empty one is none."""
     inner = tmp_path / "a" / "b"
@@ -151,6 +178,8 @@ def test_the_nearest_project_names_the_lock(tmp_path: Path, monkeypatch: pytest.
     found = in_force()
     assert found is not None
     assert (found.lock.path, found.frozen, found.lock.answers) == (tmp_path / "own.lock", True, (LOCKED,))
+    checked = tuner("lock", "--check", "--device", "sim:jetson-tx1")
+    assert (checked.exit_code, f"{tmp_path / 'own.lock'}: no answer" in checked.stderr) == (2, True)
     monkeypatch.setenv("TUNER_LOCK", "")
     assert in_force() is None
     monkeypatch.delenv("TUNER_LOCK")

@@ -403,7 +403,7 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert f"num_warps={config.num_warps} num_stages={config.num_stages} num_ctas=1" in told.out
 
 
-@pytest.mark.parametrize("name", ["attention", "fused_moe", "matmul", "moe", "rms-norm", "softmax"])
+@pytest.mark.parametrize("name", ["attention", "fused_moe", "matmul", "rms-norm", "softmax"])
 def test_a_check_of_the_examples(
     name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

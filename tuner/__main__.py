@@ -11,8 +11,21 @@ _INTERRUPTED = 130  # what a shell gives for Ctrl-C
 _NEW_OBJECTS = 100_000  # between two searches for garbage; a short run makes fewer, and leaves them be
 
 
+_SHORTAGES = ("failed to map segment", "Cannot allocate memory", "can't start new thread")
+
+
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that nothing expected; its message may quote a file."""
+    """Print an error that nothing expected; its message may quote a file.
+
+    Of a shortage of memory it is a line, for which nothing more is imported.
+    """
+    if issubclass(kind, MemoryError) or any(words in str(error) for words in _SHORTAGES):
+        if sys.stderr is not None:
+            sys.stderr.write(
+                "Error: the system gives this process no more memory, or threads: look at `ulimit -a`, and at"
+                " the limits of its container\n"
+            )
+        return
     import traceback  # noqa: PLC0415 - never needed, where all goes well
 
     from tuner.system.untrusted.reading import plain  # noqa: PLC0415 - same

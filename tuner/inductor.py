@@ -384,7 +384,9 @@ class _Seam:
 
     def _begin(self, own: Any, name: str, args: Sequence[Any]) -> None:  # noqa: ANN401 - of PyTorch
         path = Path(own.filename or "")
-        kernel = generated(name, path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            raise InputError(f"its source {path} is not here, as of a cache of another machine or version")
+        kernel = generated(name, path.read_text(encoding="utf-8"))
         if kernel is None or not kernel.tuned:
             return
         folder = self._folder if self._mode == "record" else path.parent

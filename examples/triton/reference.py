@@ -22,15 +22,6 @@ def attention(q, k, v, scale):
     return out
 
 
-def moe(a, b, tokens, weights, offsets):
-    """The experts one by one."""
-    c = np.empty_like(b, dtype=np.float32, shape=(len(tokens), b.shape[2]))
-    for expert, matrix in enumerate(b):
-        rows = slice(int(offsets[expert]), int(offsets[expert + 1]))
-        c[rows] = weights[rows, None] * (a[tokens[rows]].astype(np.float32) @ matrix.astype(np.float32))
-    return c
-
-
 def fused_moe(a, b, ids):
     """Each token times the transposed matrix of each of its experts, a row for each pair."""
     product = np.empty((ids.size, b.shape[1]), np.float32)

@@ -30,10 +30,8 @@ _FILE = Path("tuner.lock")
 @click.option(
     "--output",
     type=NamedPath(dir_okay=False, path_type=Path),
-    default=_FILE,
-    show_default=True,
     metavar="FILE",
-    help="The lock file. What it has of other GPUs and workloads stays.",
+    help="The lock file; what it has of others stays. Default: that in force, else tuner.lock.",
 )
 @search_option("objective", text="Only answers for this one, e.g. energy. Default: all that are stored.")
 @click.option("--check", is_flag=True, help="Write nothing; measure each answer for this GPU again.")
@@ -44,7 +42,7 @@ _FILE = Path("tuner.lock")
 def lock(
     *,
     workloads: tuple[str, ...],
-    output: Path,
+    output: Path | None,
     objective: str | None,
     check: bool,
     frozen: bool,
@@ -62,19 +60,19 @@ def lock(
     With --check each answer of the file that is for this GPU is measured turn by turn with the default. The
     exit code is 1 where one costs more than the default, does not run, or is none of its kernel's.
     """
+    from tuner.database.answer_lock import place_in_force
     from tuner.model.objective import Objective
 
     if objective is not None:
-        from tuner.model.objective import Objective
-
         Objective(objective)  # refuses what is none
     names, kernel_files = with_files(workloads, kernel_files)
     if frozen and not check:
         raise InputError("--frozen: is for --check; without it the file is written")
+    path, frozen_here = (output, False) if output is not None else place_in_force()
     if check:
-        _check(output, names, objective, device, kernel_files, frozen=frozen)
+        _check(path or _FILE, names, objective, device, kernel_files, frozen=frozen or frozen_here)
     else:
-        _write(output, names, objective, device, kernel_files, database=database)
+        _write(path or _FILE, names, objective, device, kernel_files, database=database)
 
 
 def _write(

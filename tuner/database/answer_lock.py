@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar
 
 from tuner.database.answers import StoredAnswer
-from tuner.database.ranking import AnswerQuery, ServedAnswer, misfit, served_answer
+from tuner.database.ranking import NEAR_BATCH, AnswerQuery, ServedAnswer, misfit, served_answer
 from tuner.model.errors import InputError, suggestion
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import COVERAGE, TIME_EXPONENT, timing_of
@@ -137,6 +137,11 @@ class LockedAnswer:
     def names(self) -> tuple[str, ...]:
         """The workloads, sorted."""
         return tuple(sorted(one.name for one in self.workload))
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kernels of the workloads, in the order of the file."""
+        return tuple(WorkloadName.parse(one.name).kernel for one in self.workload)
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -377,16 +382,26 @@ class LockInForce:
         """The locked answer to a question, and why others to it are not served.
 
         Raises:
-            InputError: one is not served, and the lock is frozen.
+            InputError: one is not served, or the kernel has only other sizes, and the lock is frozen.
         """
         device, where = query.device, self.lock.path
-        asked = [one for one in self.of_set(query.batches) if query.asks(one.objective)]
+        of_set = self.of_set(query.batches)
+        asked = [one for one in of_set if query.asks(one.objective)]
         judged = [(one, unfit(one, query)) for one in of_gpu(asked, device, as_found=query.clocks_as_found)]
-        fit = [as_stored(one, device, str(where)) for one, why in judged if not why]
+        fit = [one for one, why in judged if not why]
+        served = served_answer(query, [as_stored(one, device, str(where)) for one in fit], fresh=True)
+        if served is None:
+            batches = ", ".join(map(str, query.batches.values()))
+            far = f"a batch of {batches} is beyond a factor of {NEAR_BATCH:g}, or fills the GPU less"
+            judged += [(one, far) for one in fit]
         reasons = [f"{where}: {one}: {why}" for one, why in judged if why]
+        if self.frozen and not of_set:
+            kernels = sorted(workload.kernel for workload in query.workloads)
+            others = (one for one in self.lock.answers if sorted(one.kernels) == kernels)
+            reasons += [f"{where}: {one}: it is of other sizes" for one in others][:1]
         if reasons and self.frozen:
             raise InputError(f"{reasons[0]}; the lock is frozen: write it again with `tuner lock`")
-        return served_answer(query, fit, fresh=True), tuple(reasons)
+        return served, tuple(reasons)
 
 
 def of_gpu(
@@ -461,21 +476,35 @@ def as_stored(locked: LockedAnswer, device: DeviceIdentity, path: str = "the loc
 def in_force(named: Path | None = None, *, frozen: bool = False) -> LockInForce | None:
     """The lock file that is in force; None without one.
 
-    That of the caller; else that of the variable ``TUNER_LOCK``, which stands for none if it is empty; else
-    that of ``[tool.tuner]`` in the nearest ``pyproject.toml`` which has such a table, here or above.
+    Args:
+        named: by the caller; else it is that of ``place_in_force``.
+        frozen: whatever the project says.
 
     Raises:
         InputError: it cannot be read; see ``read``.
     """
+    path, frozen_here = place_in_force(named)
+    return None if path is None else LockInForce(_as_it_is(read, path), frozen or frozen_here)
+
+
+def place_in_force(named: Path | None = None) -> tuple[Path | None, bool]:
+    """The absolute path of the lock file that is in force, which need not be there, and whether it is frozen.
+
+    That of the caller; else that of the variable ``TUNER_LOCK``, which stands for none if it is empty; else
+    that of ``[tool.tuner]`` in the nearest ``pyproject.toml`` which has such a table, here or above.
+
+    Raises:
+        InputError: that table is wrong.
+    """
     variable = os.environ.get(VARIABLE)
-    frozen = frozen or os.environ.get(FROZEN, "") not in ("", "0")
+    frozen = os.environ.get(FROZEN, "") not in ("", "0")
     if named is None and variable is not None:
         named = Path(variable) if variable else None
     elif named is None:
         with suppress(FileNotFoundError):  # the working directory is gone: no project is above it
             named, frozen_here = _of_project(Path.cwd())
             frozen = frozen or frozen_here
-    return None if named is None else LockInForce(_as_it_is(read, named.absolute()), frozen)
+    return None if named is None else named.absolute(), frozen
 
 
 def _of_project(folder: Path) -> tuple[Path | None, bool]:

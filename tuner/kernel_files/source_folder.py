@@ -255,16 +255,16 @@ def has_changed(source: Source, build: Sequence[str]) -> bool:
     """Return True if files that a compiler reads by itself are other ones than when a source was read.
 
     Args:
-        source: of Triton, or what a command builds; of any other the text itself is compiled.
+        source: of CUDA C++ its text and headers are compiled as they were read, but for ``include_paths``.
         build: the command.
     """
     path = Path(source.path)
     if source.language == "triton":
         return imported_modules(path, source.text) != source.headers
-    if not build:
-        return False
     try:
         include_sha256 = folders_sha256(tuple(map(Path, source.include_paths)))
+        if not build:
+            return source.include_sha256 not in ("", include_sha256)
         digest = _built_sha256(source, build[0], include_sha256)
         text = read_any(path, source.path)
     except (OSError, InputError):

@@ -23,7 +23,7 @@ or by the interval where that is wider.
 """
 
 Rank = Callable[[Trial], tuple[object, ...]]
-"""The order of trials among those that tie: fewest resources first, then the order of the space."""
+"""The order of trials among those that tie: that of the space."""
 
 _ESTIMATED = 0.2  # relative uncertainty of estimated joules: so far may powers of configurations differ
 

@@ -240,6 +240,7 @@ class _Workload(TypedDict):
 class WorkloadDocument(_Workload, total=False):
     """A workload of a run."""
 
+    inputs: dict[str, str]
     rate_name: str
     work_assumed: bool
     expanded: Expanded | None
@@ -716,6 +717,14 @@ def _trials(document: RunDocument) -> Iterator[tuple[str, TrialDocument]]:
 
 def _check_answer(document: RunDocument, before: str) -> None:
     """Raise UnfitError where an answer lacks what every answer has."""
+    answers = [("best", document["best"], [one.get("expanded") for one in document["workloads"]])]
+    for i, point in enumerate(document.get("front", ())):
+        answers.append((f"front[{i}].trial", point["trial"], point["expanded"]))
+    for key, trial, builds in answers:
+        for one, build in zip(document["workloads"], builds, strict=False):
+            values = {} if trial is None else trial["configurations"][one["name"]]
+            if build is not None and (missing := set(build.get("parameters", ())) - values.keys()):
+                raise UnfitError(f"{before}{key}.configurations.{one['name']} lacks {min(missing)}")
     best, workloads = document["best"], document["workloads"]
     if best is None or best["time_s"] is None:
         raise UnfitError(f"{before}best.time_s is missing")

@@ -214,6 +214,7 @@ class _Court:
         try:
             return self._children[_REFERENCE].call(method, *args, timeout_s=self._timeout_s + more_s)
         except ChildError as error:
+            self._look_for_stops()
             raise InputError(f"reference {self._reference}: {_last_line(error)}") from error
 
     def _candidate(self, method: str, *args: object, more_s: float = 0.0) -> Any:  # noqa: ANN401 - same
@@ -345,7 +346,13 @@ class _Court:
         self._last = []
         return answers
 
+    def _look_for_stops(self) -> None:
+        """The reference's process is in a session of its own: no key of a terminal stops it."""
+        if self._children[_REFERENCE].was_stopped():
+            raise _VerdictError("cheats", "it stops the reference's process")
+
     def _look_for_events(self) -> None:
+        self._look_for_stops()
         events = self._candidate("events")
         if self._shared:  # what the file replaces when it is imported, it does there, too
             events += self.right("events")

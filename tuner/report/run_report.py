@@ -194,6 +194,19 @@ def ties(document: RunDocument) -> Iterator[str]:
         yield f"tie of {count + 1:,}, this one by rule{slower}"
 
 
+def inputs(document: RunDocument) -> Iterator[str]:
+    """Yield what inputs joules were measured with, as they depend on the values; nothing without joules."""
+    if document["best"] is None or document["best"]["energy_j"] is None or document.get("recorded"):
+        return
+    names: dict[str, list[str]] = {}
+    for workload in document["workloads"]:
+        for name, values in workload.get("inputs", {}).items():
+            names.setdefault(values, []).append(name)
+    if names:
+        told = "; ".join(f"{', '.join(dict.fromkeys(of))} {values}" for values, of in names.items())
+        yield f"joules hold for these inputs: {told}"
+
+
 def warnings(document: RunDocument, seen: Collection[str] = ()) -> Iterator[str]:
     """Yield warnings that are needed to read the numbers, a sentence each.
 
@@ -290,7 +303,7 @@ def run_report(
     lines += _answer(document, width)
     for table in (front_table(document, named), clock_table(document), limit_table(document)):
         lines += setting_lines(table, width)
-    for notice in (*ties(document), *warnings(document, seen)):
+    for notice in (*ties(document), *inputs(document), *warnings(document, seen)):
         lines += lines_of(notice, width, _WARNING)
     if trials is not None and ranked:
         which = f"{len(trials):,} of " if len(trials) < len(ranked) else ""

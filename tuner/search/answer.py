@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple, cast
 
 from tuner.measurement.paired import (
@@ -20,7 +21,7 @@ from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
 from tuner.model.objective import COVERAGE, TIE, TIMED, Objective, Rank, choose, tied, within
-from tuner.model.plan import shown_values
+from tuner.model.plan import Configuration, Plan, shown_values
 from tuner.model.records import RunStatus
 from tuner.model.run_document import Changes, PriorityChanges, RunDocument
 from tuner.model.trial import (
@@ -710,6 +711,56 @@ def told_of_other(timing: str, winner: tuple[Trial, Measurement, Ratio], label: 
         f"timing: {TIMED[timing]} have another winner{label and f' ({label})'}: {values}{clock} takes"
         f" {si(measurement.makespan_s, 's')}, {less} against the answer; --timing {timing} looks for it"
     )
+
+
+# --- Joules depend on the values that a kernel computes with: the user's own against random ones.
+
+_OWN, _RANDOM = (Trial((Configuration({"inputs": name}),)) for name in ("own", "random"))
+_DRAWN = ("float", "bfloat", "complex")  # whole numbers may be places, which random ones would miss
+
+
+def with_random_inputs(plan: Plan) -> Plan:
+    """The plan with random numbers in place of those of files; itself where it reads none."""
+    return replace(
+        plan,
+        buffers=tuple(
+            replace(buffer, input=None)
+            if buffer.input is not None and buffer.input.file and buffer.dtype.startswith(_DRAWN)
+            else buffer
+            for buffer in plan.buffers
+        ),
+    )
+
+
+def against_random_inputs(
+    plans: Sequence[Plan],
+    measure: Callable[[Sequence[Plan]], Measurement],
+    may_go_on: Callable[[], bool],
+) -> str:
+    """A notice where joules with inputs of files differ from those with random ones, beyond the interval.
+
+    Args:
+        plans: of the answer.
+        measure: plans, with joules.
+        may_go_on: tells whether there is time left.
+
+    Returns:
+        The notice; empty where no difference is known.
+    """
+    sides = {_OWN: [*plans], _RANDOM: [*map(with_random_inputs, plans)]}
+    if sides[_OWN] == sides[_RANDOM]:
+        return ""
+    repeats: list[dict[Trial, Measurement]] = []
+    for turn in ((_OWN, _RANDOM), (_RANDOM, _OWN), (_OWN, _RANDOM)):
+        if not may_go_on():
+            return ""
+        repeats.append({side: measure(sides[side]) for side in turn})
+    ratio = PairedRepeats(tuple(repeats)).ratio(_OWN, _RANDOM, Objective("energy"))
+    if ratio is None or abs(ratio.value - 1.0) <= ratio.interval:
+        return ""
+    files = {Path(b.input.file.path).name for plan in plans for b in plan.buffers if b.input and b.input.file}
+    more = percent_with_interval(ratio.value - 1.0, ratio.interval)
+    return f"inputs: with {', '.join(sorted(files))} a round takes {more} joules against random numbers"
 
 
 def against(outcome: Outcome, index: int | None, other: int | None) -> Changes | None:

@@ -253,22 +253,15 @@ class PreparedWorkload:
 
 
 def rank_in(spaces: Sequence[PreparedWorkload]) -> Rank:
-    """The order of trials among those that tie: fewest resources first, then the order of the spaces.
+    """The order of trials among those that tie: that of the spaces; clocks and power limits as found first.
 
-    Resources are the threads of a block and its dynamic shared memory, of the stage with the most: what the
-    kernel file says, so that no compiler changes them. Clocks and power limits as found come first.
+    By fewest threads GPUs of a kind agree less often: few threads are mostly slow, so the first of those that
+    tie lies at the edge of the margin, where it ties on one GPU and not on the next (``docs/howto/ship.md``).
     """
 
     def rank(trial: Trial) -> tuple[object, ...]:
-        pairs = [*zip(spaces, trial.configurations, strict=True)]
-        plans = [plan for item, configuration in pairs if (plan := item.plan(configuration)) is not None]
-        stages = [[stage for stage in plan.stages if stage.library is None] for plan in plans]
-        return (
-            sum(max((stage.threads_per_block for stage in one), default=0) for one in stages),
-            sum(max((stage.shared_bytes for stage in one), default=0) for one in stages),
-            *(_place(item, configuration) for item, configuration in pairs),
-            (trial.clock_mhz or 0, trial.power_limit_w or 0),
-        )
+        places = (_place(*pair) for pair in zip(spaces, trial.configurations, strict=True))
+        return (*places, (trial.clock_mhz or 0, trial.power_limit_w or 0))
 
     return rank
 

@@ -440,7 +440,7 @@ def is_confirmed(measurement: Measurement) -> bool:
 def _workload(
     item: PreparedWorkload, outcome: Outcome, position: int, with_candidates: bool
 ) -> WorkloadDocument:
-    work = item.plans[next(iter(item.plans))].work
+    plan = next(iter(item.plans.values()))
     record: WorkloadDocument = {
         "name": str(item.workload),
         "batch": item.workload.batch,
@@ -453,8 +453,13 @@ def _workload(
             "uncompiled": item.uncompiled,
             "min_occupancy": item.min_occupancy,
         },
-        "rate_name": work.rate_name,
-        "work_assumed": work.assumed,
+        "inputs": {
+            buffer.name: "random" if buffer.input is None else str(buffer.input)
+            for buffer in plan.buffers
+            if buffer.role in {"in", "inout"}
+        },
+        "rate_name": plan.work.rate_name,
+        "work_assumed": plan.work.assumed,
         "default": _part(item, outcome, outcome.default, position),
         "best": _part(item, outcome, outcome.answer, position),
         "expanded": _expanded(item, outcome, outcome.answer, position),

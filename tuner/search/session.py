@@ -36,6 +36,7 @@ from tuner.search.answer import (
     Confirmation,
     ContenderRepeats,
     Outcome,
+    against_random_inputs,
     other_winner,
     outcome_of,
     told_of_other,
@@ -201,6 +202,7 @@ class Session:
                     priorities = self._compare_places(solo)
                     co_run = self._compare_answer()
                     self._compare_timings()
+                    self._compare_inputs()
                 notices += [] if limit is None else [f"stopped: {limit}"]
                 status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
             except (KeyboardInterrupt, RunInterrupted) as order:
@@ -684,6 +686,23 @@ class Session:
         if winner is not None:
             other = SINGLE if self._plan.request.timing == BACK_TO_BACK else BACK_TO_BACK
             self._notice(told_of_other(other, winner, self._device.identity.label))
+
+    def _compare_inputs(self) -> None:
+        """Tell where joules are others with the user's own inputs than with random ones."""
+        outcome = self._outcome(RunStatus.FINISHED)
+        if outcome.answer is None or not (self._measures_end and self._confirmation.paired.repeats):
+            return
+        answer = outcome.trials[outcome.answer][0]
+        try:
+            told = against_random_inputs(
+                self._plans(answer),
+                lambda plans: self._counted(self._measurer.measure(answer, plans)),
+                lambda: not self.out_of_time,
+            )
+        except DeviceError as error:  # what the search has found is told all the same
+            told = f"inputs: random ones were not compared: {error}"
+        if told:
+            self._notice(told)
 
     def _outcome(self, status: RunStatus) -> Outcome:
         """The outcome as it would be now."""

@@ -101,6 +101,13 @@ class Child:
         """True while the child can take calls."""
         return self._socket.fileno() >= 0 and self._process.poll() is None
 
+    def was_stopped(self) -> bool:
+        """True if it was stopped by a signal, or went on after one, since this was asked last."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is not None
+        except ChildProcessError:  # it has ended
+            return False
+
     def keep(self, *kinds: type) -> None:
         """Have values of some types cross whole once, and then by number: large ones that never change."""
         self._known = _KnownValues(kinds)

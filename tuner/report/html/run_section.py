@@ -22,6 +22,7 @@ from tuner.report.run_report import (
     failure_lines,
     head_lines,
     holding,
+    inputs,
     no_answer,
     notices_of,
     stand_in,
@@ -282,7 +283,7 @@ def _answer(document: RunDocument) -> Markup:
         element("div", *tables, class_="tables"),
         paragraphs(gains.sentences),
         paragraphs((cost_line(document, verbose=True),)),
-        listed(with_links([*ties(document), *warnings(document)]), "warnings"),
+        listed(with_links([*ties(document), *inputs(document), *warnings(document)]), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
 
