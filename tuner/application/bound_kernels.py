@@ -25,8 +25,8 @@ class KernelPlan:
 
     It holds its scratch arrays and tables, the arrays it is bound to and an output of its own until it is
     dropped. Threads may share it. Runs share the scratch arrays and the plan's own output, so that runs of
-    one plan in several streams at the same time need a plan each, or an order between the streams. As with CuPy's
-    arrays, memory is given back to the pool of the stream that was current when the plan was made.
+    one plan in several streams at the same time need a plan each, or an order between the streams. As with
+    CuPy's arrays, memory is given back to the pool of the stream that was current when the plan was made.
     """
 
     def __init__(
