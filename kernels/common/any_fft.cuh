@@ -105,11 +105,14 @@ struct Convolution {
     static constexpr int N = N_, G = G_, p = N / columns, K = M / columns;
     static constexpr bool alone = columns == 1;
     static constexpr int most = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
-    static constexpr int pitch = !alone && Rest::pitch > most ? Rest::pitch : most;
-    // Numbers of a thread: those that are convolved, and x[0] or frequency 0 of columns
+    static constexpr int least = alone ? N : Rest::pitch, pitch = least > most ? least : most;
+    // Numbers of a thread: x[0] or frequency 0 of columns, and behind them those that are convolved
     static constexpr int convolved = Fft::held(0), middle = Fft::held(Fft::last);
-    static constexpr int firsts = rader ? (columns + G - 1) / G : 0;
-    static constexpr int inputs = convolved + firsts, outputs = alone ? inputs : Rest::held(alone ? 0 : Rest::last);
+    static constexpr int firsts = rader ? (columns + G - 1) / G : 0, held = convolved + firsts;
+    // Points that lie apart in powers of the generator change hands in the room: lanes read and write lines
+    static constexpr bool gathers = rader && columns < 8, lines = rader && alone;
+    static constexpr int in_order = (N + G - 1) / G, inputs = gathers ? in_order : held;
+    static constexpr int outputs = lines ? in_order : alone ? held : Rest::held(alone ? 0 : Rest::last);
     static constexpr int first_radix = 1, last_radix = alone ? 1 : Rest_::at(Rest::last);
     static constexpr bool is_padded = !rader, has_spare = spare;
     static_assert(p * columns == N && K * columns == M, "all columns are alike");
@@ -130,7 +133,7 @@ struct Convolution {
             for (int bit = 0; last >> bit; ++bit)
                 if (exponent >> bit & 1) power = power * powers.doubled[bit] % p;
 #pragma unroll
-            for (int q = 0; q < R; ++q) f(i * R + q, power * powers.apart[q] % p, b % columns);
+            for (int q = 0; q < R; ++q) f(firsts + i * R + q, power * powers.apart[q] % p, b % columns);
         }
     }
     // f(register, column) for the columns of which a thread has the first point
@@ -139,7 +142,7 @@ struct Convolution {
 #pragma unroll
         for (int i = 0; i < firsts; ++i) {
             const unsigned column = Fft::base(0, i, t) + Fft::more(0, i);
-            if (column < columns) f(convolved + i, column);
+            if (column < columns) f(i, column);
         }
     }
     // f(register, frequency, column) for what a thread holds behind the convolution
@@ -155,8 +158,17 @@ struct Convolution {
         }
     }
 
+    // f(register, element) for every G-th
     template <class F>
-    __device__ static __forceinline__ void for_inputs(unsigned t, F f) {
+    __device__ static __forceinline__ void for_lines(unsigned t, F f) {
+#pragma unroll
+        for (int i = 0; i < in_order; ++i) {
+            const unsigned o = Fft::base(0, i, t) + i * G;
+            if (o < N) f(i, o);
+        }
+    }
+    template <class F>
+    __device__ static __forceinline__ void for_points_convolved(unsigned t, F f) {
         if constexpr (rader) {
             for_powers<generator_of(p)>(t, [&](int k, unsigned row, unsigned column) { f(k, row * columns + column); });
             for_firsts(t, f);
@@ -165,22 +177,60 @@ struct Convolution {
         }
     }
     template <class F>
+    __device__ static __forceinline__ void for_inputs(unsigned t, F f) {
+        if constexpr (gathers)
+            for_lines(t, f);
+        else
+            for_points_convolved(t, f);
+    }
+    template <class F>
     __device__ static __forceinline__ void for_outputs(unsigned t, F f) {
         if (!Fft::writes(t)) return;
         if constexpr (!alone)
             for_points<Rest, Rest::last>(t, f);
-        else if constexpr (rader)
-            for_frequencies(t, [&](int k, unsigned frequency, unsigned) { f(k, frequency); });
+        else if constexpr (lines)
+            for_lines(t, f);
         else
             for_points<Fft, 0>(t, f);
+    }
+
+    // What of a number passes the room in which turn: its real and then its imaginary part, or all
+    __device__ static __forceinline__ Word& part(Complex<T>& z, int turn) {
+        if constexpr (split)
+            return turn ? z.y : z.x;
+        else
+            return z;
+    }
+    // What give(turn) writes to the room, take(turn) reads
+    template <class Give, class Take>
+    __device__ static __forceinline__ void pass(unsigned t, bool in_use, Give give, Take take) {
+#pragma unroll
+        for (int turn = 0; turn < (split ? 2 : 1); ++turn) {
+            if (in_use || turn) meet<Fft::together>();
+            if (Fft::writes(t)) give(turn);
+            meet<Fft::together>();
+            take(turn);
+        }
     }
 
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
                                                Word* room, const Complex<T>* __restrict__ table,
                                                bool in_use = false) {
-        Complex<T> u[inputs], points[convolved], spectrum[middle];
+        Complex<T> u[held], points[convolved], spectrum[middle];
+        if constexpr (gathers) {
+            pass(
+                t, in_use,
+                [&](int turn) { for_lines(t, [&](int k, unsigned o) { room[o * stride] = part(v[k], turn); }); },
+                [&](int turn) {
+                    for_points_convolved(t, [&](int k, unsigned o) { part(u[k], turn) = room[o * stride]; });
+                });
+            in_use = true;
+        } else {
 #pragma unroll
-        for (int k = 0; k < convolved; ++k) points[k] = v[k];
+            for (int k = 0; k < held; ++k) u[k] = v[k];
+        }
+#pragma unroll
+        for (int k = 0; k < convolved; ++k) points[k] = u[firsts + k];
         if constexpr (!rader) {
             for_points<Fft, 0>(t, [&](int k, unsigned o) {
                 if (o < N) points[k] = points[k] * table[K + o / columns];
@@ -193,49 +243,43 @@ struct Convolution {
             // A thread has frequency 0 of the columns whose first points it has: it goes to all frequencies but one
             const int i = k / List::at(Fft::last);
             if (rader && i < firsts && k % List::at(Fft::last) == 0 && o < columns) {
-                u[convolved + i] = v[convolved + i] + spectrum[k];
-                z = z + v[convolved + i];
+                z = z + u[i];
+                u[i] = u[i] + spectrum[k];
             }
             spectrum[k] = swapped<true>(z);
         });
         mixed_fft<Back>(spectrum, points, t, room, true);
         t = afresh(t);
 #pragma unroll
-        for (int k = 0; k < convolved; ++k) u[k] = swapped<true>(points[k]);
+        for (int k = 0; k < convolved; ++k) u[firsts + k] = swapped<true>(points[k]);
         if constexpr (!rader) {
             for_points<Fft, 0>(t, [&](int k, unsigned o) {
                 if (o < N) u[k] = u[k] * table[K + o / columns];
             });
         }
-        if constexpr (alone) {
+        // Frequencies of the columns come to where the next stage wants them, or in order
+        constexpr int apart = alone ? p : p + Rest::skip(0);
+        const auto give = [&](int turn) {
+            for_frequencies(t, [&](int k, unsigned frequency, unsigned column) {
+                room[(column * apart + frequency) * stride] = part(u[k], turn);
+            });
+        };
+        if constexpr (lines) {
+            pass(t, true, give, [&](int turn) {
+                for_lines(t, [&](int k, unsigned o) { part(w[k], turn) = room[o * stride]; });
+            });
+        } else if constexpr (alone) {
 #pragma unroll
             for (int k = 0; k < outputs; ++k) w[k] = u[k];
         } else {
             Complex<T> next[1][Rest::held(1)], last[1][outputs];
-            if constexpr (split) {
-                spread_out(u, next[0], t, room, [](Complex<T>& z) -> T& { return z.x; });
-                spread_out(u, next[0], t, room, [](Complex<T>& z) -> T& { return z.y; });
-            } else {
-                spread_out(u, next[0], t, room, [](Complex<T>& z) -> Complex<T>& { return z; });
-            }
+            pass(t, true, give, [&](int turn) {
+                take<Rest, 0>(next[0], t, room, [turn](Complex<T>& z) -> Word& { return part(z, turn); });
+            });
             mixed_fft<Rest, 1>(next, last, afresh(t), room, true);
 #pragma unroll
             for (int k = 0; k < outputs; ++k) w[k] = last[0][k];
         }
-    }
-
-    // Frequencies of the columns come to where the next stage wants them, `part` by part
-    template <int held, class Part>
-    __device__ static __forceinline__ void spread_out(Complex<T> (&u)[inputs], Complex<T> (&next)[held], unsigned t,
-                                                      Word* room, Part part) {
-        meet<Fft::together>();
-        if (Fft::writes(t)) {
-            for_frequencies(t, [&](int k, unsigned frequency, unsigned column) {
-                room[(column * (p + Rest::skip(0)) + frequency) * stride] = part(u[k]);
-            });
-        }
-        meet<Fft::together>();
-        take<Rest, 0>(next, t, room, part);
     }
 
     template <int rows>
@@ -251,7 +295,7 @@ struct Convolution {
         Complex<T> v[convolved], w[middle];
         if constexpr (rader) {
             for_powers<power_of(generator_of(p), p - 2, p)>(
-                t, [&](int k, unsigned row, unsigned) { v[k] = scaled(root<T, p>(row), T(1.0 / K)); });
+                t, [&](int k, unsigned row, unsigned) { v[k - firsts] = scaled(root<T, p>(row), T(1.0 / K)); });
         } else {
             for_points<Fft, 0>(t, [&](int k, unsigned o) {
                 const unsigned n = o < p ? o : K - o;
