@@ -55,7 +55,7 @@ def catalog(tmp_path: Path) -> Catalog:
 def test_sizes_of_another_kernel_name_it() -> None:
     """A size that a kernel refuses and another one of its problem takes is refused with its name."""
     shipped = Catalog.load(search_path=[kernels_root()])
-    for spec, other in (("scan-lf:N=67108864", "scan-long"), ("fft-any:N=16384", "fft-large or fft-long")):
+    for spec, other in (("scan-lf:N=67108864", "scan-long"), ("fft-large:N=64", "fft or fft-any")):
         with pytest.raises(UnknownNameError, match=f"or take {other}, which solves this too$"):
             shipped.workload(spec)
     with pytest.raises(UnknownNameError, match=r"16384, .*8388608, or take fft-long, which solves this too$"):
@@ -71,6 +71,9 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         ((3, 1024), "complex64", "fft"),
         ((3, 1000), "complex64", "fft-any"),
         ((3, 1024), "complex128", "fft-any"),
+        ((3, 6771), "complex64", "fft-any"),
+        ((3, 6771), "complex128", "fft-long"),  # 3 * 37 * 61: more numbers than a block has registers for
+        ((3, 6579), "complex128", "fft-any"),  # 43 is convolved by 42 points
         ((3, 16384), "complex64", "fft-large"),
         ((3, 16384), "complex128", "fft-long"),
         ((3, 9001), "complex64", "fft-long"),
@@ -78,6 +81,9 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         at = partial(workload_for, forms=[ArrayForm(shape, dtype)], sizes={})
         assert shipped.workload_of(shipped.kernel("fft"), at).kernel == taken
     for spec, taken in (
+        ("fft-any:N=6771,dtype=complex128", "fft-long"),
+        ("fft-real:N=6771,dtype=float64", "fft-real-long"),
+        ("fft-real:N=6771", "fft-real"),
         ("tridiag-periodic:N=4096", "tridiag-periodic"),
         ("tridiag-periodic:N=8192", "tridiag-periodic-large"),
         ("tridiag-several:N=2048,K=3", "tridiag-several"),

@@ -590,20 +590,26 @@ class Catalog:
     def workload_of(self, kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> Workload:
         """A kernel at the sizes that ``at`` gives it, or one that extends it and takes them.
 
+        The latter where the kernel refuses them, or leaves them to others.
+
         Raises:
             UnknownNameError: the kernel does not take them; the message names those of the same problem that
                 do, or what those that extend it take.
             InputError: as of ``at``.
         """
+        extending = [
+            candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends
+        ]
         try:
-            return at(kernel)
+            workload = at(kernel)
+            if not kernel.leaves(workload):
+                return workload
+            other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
+            return workload if other is None else at(other)
         except InputError as error:
-            extending = [
-                candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends
-            ]
             other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
             if other is not None:
-                return at(other)
+                return self.workload_of(other, at)
             if not isinstance(error, UnknownNameError):
                 raise
             others = [other.name for other in self._same_problem(kernel) if _refusal(other, at) is None]

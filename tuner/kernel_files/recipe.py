@@ -350,7 +350,8 @@ class Recipe:
     ``stated`` has the analytical answers that the file states, by the names of their tables and the preferred
     one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states
     none, and ``place`` the tunables that say where a workload runs beside others, where these are searched.
-    ``extends`` names kernels that this one is taken for at sizes and types that they refuse.
+    ``extends`` names kernels that this one is taken for at sizes and types that they refuse or leave to
+    others; ``leaves`` is where this one does, with the derived names of that condition.
     """
 
     location: Location
@@ -380,6 +381,7 @@ class Recipe:
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     place: tuple[str, ...] = ()
     extends: tuple[str, ...] = ()
+    leaves: tuple[Formula, Mapping[str, Formula]] | None = None
 
     @cached_property
     def checked_problem(self) -> ProblemSpec:

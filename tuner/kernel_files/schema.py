@@ -511,7 +511,12 @@ class KernelTable(FileTable):
     )
     extends: list[str] = Field(
         default=[],
-        description="Kernels that this one is taken for at sizes and types that they refuse.",
+        description="Kernels that this one is taken for at sizes and types that they refuse or leave.",
+    )
+    leaves: str | None = Field(
+        default=None,
+        description="Condition over sizes, batch and derived names without tunables: where it is true, a "
+        "kernel that extends this one is taken if it can be.",
     )
     analytical: Literal[True, False, "default"] = Field(
         default=True,
