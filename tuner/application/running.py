@@ -82,7 +82,7 @@ class CallArray:
 
 @dataclass(frozen=True)
 class Tables:
-    """What the set-up stages of a kernel made of its sizes: arrays, and addresses of all its tables."""
+    """Arrays that the set-up stages of a kernel filled, and the addresses of all its tables."""
 
     arrays: Sequence[Array]
     addresses: Sequence[int]

@@ -597,16 +597,10 @@ class Catalog:
                 do, or what those that extend it take.
             InputError: as of ``at``.
         """
-        extending = [
-            candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends
-        ]
         try:
             workload = at(kernel)
-            if not kernel.leaves(workload):
-                return workload
-            other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
-            return workload if other is None else at(other)
         except InputError as error:
+            extending = self._extending(kernel)
             other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
             if other is not None:
                 return self.workload_of(other, at)
@@ -622,6 +616,11 @@ class Catalog:
             refusals = "; ".join(str(_refusal(candidate, at)) for candidate in extending)
             names = ", ".join(candidate.name for candidate in extending)
             raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
+        better = self._extending(kernel) if kernel.leaves(workload) else []
+        return next((at(other) for other in better if _refusal(other, at) is None), workload)
+
+    def _extending(self, kernel: KernelFile) -> list[KernelFile]:
+        return [candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends]
 
     def _same_problem(self, kernel: KernelFile) -> list[KernelFile]:
         """Other kernels of the same built-in problem, of tridiagonal systems those with the same boundary."""

@@ -308,7 +308,7 @@ class Program:
 
     @property
     def with_tables(self) -> "Program":
-        """What is launched on arrays again and again, where tables are filled already."""
+        """The program as it is launched again and again, where tables are filled already."""
         return replace(self, setup=()) if self.tables else self
 
     @property
