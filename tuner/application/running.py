@@ -453,7 +453,8 @@ class KernelRunner:
         self._always: Sequence[Any] = loaded.scratch
         self._unless_given: Sequence[Any] = (*loaded.outputs, *loaded.scratch)
         self._held: Callable[[], Tables | None] = lambda: None
-        self._owns = bool(loaded.scratch or loaded.program.tables)
+        self._tabulates, self._no_tables = bool(loaded.program.tables), Tables((), [0] * len(loaded.tables))
+        self._owns = bool(loaded.scratch) or self._tabulates
         self._pairs = () if loaded.anywhere else _output_pairs(loaded)
         self._replaced = loaded.replaced
         self._refusal, self._captures = loaded.refusal, False  # whether outputs can be made in a capture
@@ -491,9 +492,8 @@ class KernelRunner:
             made, places = self._allocated(wanted, stream)
             given = (*given, *made)
             addresses += places
-        tables = self._tables() if self.loaded.tables else None  # held until the run is in its stream
-        if tables is not None:
-            addresses += tables.addresses
+        tables = self._tables() if self._tabulates else self._no_tables  # held until the run is in its stream
+        addresses += tables.addresses
         self.put(self._graphs, self._lock, tuple(addresses), handle)
         return self.results(given)
 
@@ -523,7 +523,7 @@ class KernelRunner:
         tables = self._held()
         if tables is None:
             tables = self.loaded.tabulated(self._cp)
-            self._held = weakref.ref(tables) if tables.arrays else lambda kept=tables: kept
+            self._held = weakref.ref(tables)
         return tables
 
     def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says CuPy without types
