@@ -219,7 +219,7 @@ class FakeCupy(ModuleType):
         self.do(copy)
 
     def get_default_memory_pool(self) -> Any:
-        return SimpleNamespace(free_all_blocks=lambda: None, free_bytes=lambda: 0)
+        return SimpleNamespace(free_all_blocks=lambda **_: None, free_bytes=lambda: 0)
 
     def synchronize(self) -> None:
         if self.captured is not None:

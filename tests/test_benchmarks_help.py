@@ -32,7 +32,11 @@ SMALLEST = {
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }
-FOR_A_GPU = ("fft_lengths", "linalg_large", "linalg_peers", "long_scan_peers", "peers", "tridiag_large")
+FOR_A_GPU = (
+    "fft_random_lengths",
+    *("kernels/fft_lengths", "kernels/linalg_large", "kernels/linalg_peers", "kernels/long_scan_peers"),
+    *("kernels/peers", "kernels/tridiag_large"),
+)
 ELSEWHERE = {  # played in small by a test of their own
     "daemon_faults": "test_daemon_faults",
     "daemon_soak": "test_daemon_proofs",
@@ -108,13 +112,13 @@ def test_without_a_gpu_a_script_says_so(
 ) -> None:
     """The exit code is 2, and nothing is written."""
     out = tmp_path / "rows.json"
-    assert started(SCRIPTS[f"kernels/{name}"], ["--out", str(out)], monkeypatch) == 2
+    assert started(SCRIPTS[name], ["--out", str(out)], monkeypatch) == 2
     assert "This benchmark needs a CUDA GPU." in capsys.readouterr().err
     assert not out.exists()
 
 
 def test_each_script_has_its_place() -> None:
     """It runs here, in a test of its own, or by hand."""
-    named = {*SMALLEST, *(f"kernels/{name}" for name in FOR_A_GPU), *ELSEWHERE, *BY_HAND}
+    named = {*SMALLEST, *FOR_A_GPU, *ELSEWHERE, *BY_HAND}
     assert named == set(SCRIPTS)
     assert all((ROOT / "tests" / f"{test}.py").exists() for test in ELSEWHERE.values())

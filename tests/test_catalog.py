@@ -55,8 +55,8 @@ def catalog(tmp_path: Path) -> Catalog:
 def test_sizes_of_another_kernel_name_it() -> None:
     """A size that a kernel refuses and another one of its problem takes is refused with its name."""
     shipped = Catalog.load(search_path=[kernels_root()])
-    with pytest.raises(UnknownNameError, match=r"or take fft-large or fft-long, which solves this too$"):
-        shipped.workload("fft-any:N=16384")
+    with pytest.raises(UnknownNameError, match=r"or take fft or fft-any, which solves this too$"):
+        shipped.workload("fft-large:N=64")
     with pytest.raises(UnknownNameError, match=r"16384, .*8388608, or take fft-long, which solves this too$"):
         shipped.workload("fft-large:N=16385")
 
@@ -70,6 +70,9 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         ((3, 1024), "complex64", "fft"),
         ((3, 1000), "complex64", "fft-any"),
         ((3, 1024), "complex128", "fft-any"),
+        ((3, 6771), "complex64", "fft-any"),
+        ((3, 6771), "complex128", "fft-long"),  # 3 * 37 * 61: more numbers than a block has registers for
+        ((3, 6579), "complex128", "fft-any"),  # 43 is convolved by 42 points
         ((3, 16384), "complex64", "fft-large"),
         ((3, 16384), "complex128", "fft-long"),
         ((3, 9001), "complex64", "fft-long"),
@@ -81,6 +84,9 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         ("scan-ks:N=64,dtype=int64", "scan-long"),
         ("tridiag-wm:N=4096", "tridiag-wm"),
         ("tridiag-wm:N=5000", "tridiag-large"),
+        ("fft-any:N=6771,dtype=complex128", "fft-long"),
+        ("fft-real:N=6771,dtype=float64", "fft-real-long"),
+        ("fft-real:N=6771", "fft-real"),
         ("tridiag-periodic:N=4096", "tridiag-periodic"),
         ("tridiag-periodic:N=8192", "tridiag-periodic-large"),
         ("tridiag-several:N=2048,K=3", "tridiag-several"),

@@ -14,7 +14,7 @@ from fake_cuda import fake_device, plan
 from fake_cupy import FakeCupy, Kernel
 from modelled import NoNvrtc
 
-from tuner.application.running import loaded_kernel
+from tuner.application.running import TableCache, loaded_kernel
 from tuner.devices.cuda import launches
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.launches import CpuThreads, HostLapack, LaunchRefusedError
@@ -130,7 +130,14 @@ def test_what_models_no_cpu_refuses_host_stages(tmp_path: Path) -> None:
     file: Any = SimpleNamespace(name="panel")
     nothing: Any = None
     with pytest.raises(InputError, match="stage panel is lapack-getrf, and of libraries tuner"):
-        loaded_kernel(*(file, chosen, (), nothing), device=0, program=nothing, home=nothing, tally=nothing)
+        loaded_kernel(
+            *(file, chosen, (), nothing),
+            device=0,
+            program=nothing,
+            home=nothing,
+            tally=nothing,
+            cache=TableCache(),
+        )
 
 
 @pytest.mark.parametrize(("scope", "told"), [("gpu", True), ("gpu+package", False), ("module", False)])

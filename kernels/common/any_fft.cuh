@@ -1,25 +1,33 @@
-// Transforms of any length by G threads of a block: of mixed radices, or by Bluestein's algorithm.
+// Transforms of any length by G threads of a block: of mixed radices, and by convolutions of a prime's points.
 //
-// Both offer the same: numbers are laid out before and after a transform as for_inputs and for_outputs tell. Where
+// All offer the same: numbers are laid out before and after a transform as for_inputs and for_outputs tell. Where
 // is_padded, elements from N on are there too: inputs are zero, and outputs mean nothing. Next is a transform of the
 // same length whose inputs are laid out as these outputs. PairedInputs and PairedOutputs are this transform with points
 // o and N - o in one thread, before it or after it, where butterflies come in pairs. in_use: see mixed_fft.cuh.
+// first_radix, last_radix: elements of a thread's butterfly are N / radix apart, as far as they follow each other.
 //
-// Bluestein (1970): with w[n] = exp(-i pi n^2 / N), frequency k is w[k] times the convolution of x[n] w[n] with
-// conj w. Both are padded to M >= 2 N - 1, a product of small primes, and multiplied as transforms of that length.
-// The transform of conj w by M, and w behind it, are the table, which is the same for all problems.
+// A length N = p columns, p a large prime, has a first stage of radix p, which needs no twiddle factors: transforms of
+// the `columns` interleaved columns of p points, each by a cyclic convolution of K = M / columns points, a product of
+// small primes. The stages behind it, `Rest`, are as ever. Both ways of convolving are two transforms of K points.
+//
+// Bluestein (1970): with w[n] = exp(-i pi n^2 / p), frequency k is w[k] times the convolution of x[n] w[n] with
+// conj w, both padded to K >= 2 p - 1. p may be any number. The table is the transform of conj w by K, and w behind it.
+// Rader (1968): with a generator g of the numbers modulo p, frequency g^-i is x[0] and element i of the convolution of
+// x[g^j] with exp(-2 pi i g^-j / p), where K = p - 1. Frequency 0 is the sum of all. The table is the transform of the
+// latter by K.
 #pragma once
 
 #include "mixed_fft.cuh"
 
-template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1, int paired = kNoStage>
+template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1, int columns = 1,
+          class Rest = Stages<1>, int paired = kNoStage>
 struct Mixed {
     using Real = T;
     using Fft = MixedFft<T, N_, G_, List, split, spare, stride, paired>;
     using Next = Mixed<T, N_, M, G_, Reversed<List>, split, spare, stride>;
     template <int stage>
-    using PairedAt =
-        Mixed<T, N_, M, G_, List, split, spare, stride, Fft::butterflies(stage) == 2 * G_ ? stage : kNoStage>;
+    using PairedAt = Mixed<T, N_, M, G_, List, split, spare, stride, 1, Rest,
+                           Fft::butterflies(stage) == 2 * G_ ? stage : kNoStage>;
     using PairedInputs = PairedAt<0>;
     using PairedOutputs = PairedAt<List::count - 1>;
     using Word = typename Fft::Word;
@@ -46,46 +54,232 @@ struct Mixed {
     }
 };
 
-template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1>
-struct Bluestein {
-    using Real = T;
-    using Fft = MixedFft<T, M, G_, List, split, spare, stride>;
-    // Begins where Fft ends, and ends where it begins
-    using Back = MixedFft<T, M, G_, Reversed<List>, split, spare, stride>;
-    using Next = Bluestein;
-    using PairedInputs = Bluestein;
-    using PairedOutputs = Bluestein;
-    using Word = typename Fft::Word;
-    static constexpr int N = N_, G = G_, pitch = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
-    static constexpr int inputs = Fft::held(0), middle = Fft::held(Fft::last), outputs = inputs;
-    static constexpr int first_radix = List::at(0), last_radix = first_radix;
-    static constexpr bool is_padded = true, has_spare = spare;
-    static_assert(M >= 2 * N - 1, "a convolution must not meet itself");
+// ---- powers of a generator ---------------------------------------------------------------------------------------
 
+// g^e modulo p < 2^16
+__device__ constexpr unsigned power_of(unsigned g, unsigned e, unsigned p) {
+    unsigned power = 1;
+    for (; e; e /= 2, g = g * g % p)
+        if (e % 2) power = power * g % p;
+    return power;
+}
+
+// The least number whose powers are all from 1 to p - 1, p a prime
+__device__ constexpr unsigned generator_of(unsigned p) {
+    for (unsigned g = 1; g < p; ++g) {
+        bool generates = true;
+        for (unsigned left = p - 1, q = 2; left > 1; ++q)
+            if (left % q == 0) {
+                generates = generates && power_of(g, (p - 1) / q, p) != 1;
+                while (left % q == 0) left /= q;
+            }
+        if (generates) return g;
+    }
+    return 0;
+}
+
+// g^(step q) modulo p for q < R, and g^(2^bit)
+template <unsigned p, unsigned g, unsigned step, int R>
+struct Powers {
+    unsigned apart[R], doubled[16];
+    __device__ constexpr Powers() : apart(), doubled() {
+        for (int q = 0; q < R; ++q) apart[q] = power_of(g, step * q, p);
+        for (int bit = 0; bit < 16; ++bit) doubled[bit] = power_of(g, 1u << bit, p);
+    }
+};
+
+// ---- a first stage that convolves --------------------------------------------------------------------------------
+
+template <bool rader, class T, int N_, int M, int G_, class List, bool split, bool spare, int stride, int columns,
+          class Rest_>
+struct Convolution {
+    using Real = T;
+    using Fft = MixedFft<T, M, G_, List, split, spare, stride, kNoStage, columns>;
+    // Begins where Fft ends, and ends where it begins
+    using Back = MixedFft<T, M, G_, Reversed<List>, split, spare, stride, kNoStage, columns>;
+    using Rest = MixedFft<T, N_, G_, Rest_, split, spare, stride>;
+    using Next = Convolution;
+    using PairedInputs = Convolution;
+    using PairedOutputs = Convolution;
+    using Word = typename Fft::Word;
+    static constexpr int N = N_, G = G_, p = N / columns, K = M / columns;
+    static constexpr bool alone = columns == 1;
+    static constexpr int most = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
+    static constexpr int least = alone ? N : Rest::pitch, pitch = least > most ? least : most;
+    // Numbers of a thread: x[0] or frequency 0 of columns, and behind them those that are convolved
+    static constexpr int convolved = Fft::held(0), middle = Fft::held(Fft::last);
+    static constexpr int firsts = rader ? (columns + G - 1) / G : 0, held = convolved + firsts;
+    // Points that lie apart in powers of the generator change hands in the room: lanes read and write lines
+    static constexpr bool gathers = rader && columns < 8, lines = rader && alone;
+    static constexpr int in_order = (N + G - 1) / G, inputs = gathers ? in_order : held;
+    static constexpr int outputs = lines ? in_order : alone ? held : Rest::held(alone ? 0 : Rest::last);
+    static constexpr int first_radix = 1, last_radix = alone ? 1 : Rest_::at(Rest::last);
+    static constexpr bool is_padded = !rader, has_spare = spare;
+    static_assert(p * columns == N && K * columns == M, "all columns are alike");
+    static_assert(rader ? K == p - 1 : K >= 2 * p - 1, "a convolution must not meet itself");
+    static_assert(alone || Rest_::at(0) == p, "the other stages follow");
+
+    // f(register, row, column) for the points of columns that a thread convolves: rows g^i modulo p are neighbours
+    template <unsigned g, class F>
+    __device__ static __forceinline__ void for_powers(unsigned t, F f) {
+        constexpr int R = List::at(0), step = K / R, last = (Fft::butterflies(0) - 1) / columns;
+        constexpr Powers<p, g, step, R> powers;
+#pragma unroll
+        for (int i = 0; i < Fft::turns(0); ++i) {
+            const unsigned b = Fft::base(0, i, t) + Fft::more(0, i), exponent = b / columns;
+            if (Fft::may_lack(0, i) && b >= Fft::butterflies(0)) continue;
+            unsigned power = 1;
+#pragma unroll
+            for (int bit = 0; last >> bit; ++bit)
+                if (exponent >> bit & 1) power = power * powers.doubled[bit] % p;
+#pragma unroll
+            for (int q = 0; q < R; ++q) f(firsts + i * R + q, power * powers.apart[q] % p, b % columns);
+        }
+    }
+    // f(register, column) for the columns of which a thread has the first point
+    template <class F>
+    __device__ static __forceinline__ void for_firsts(unsigned t, F f) {
+#pragma unroll
+        for (int i = 0; i < firsts; ++i) {
+            const unsigned column = Fft::base(0, i, t) + Fft::more(0, i);
+            if (column < columns) f(i, column);
+        }
+    }
+    // f(register, frequency, column) for what a thread holds behind the convolution
+    template <class F>
+    __device__ static __forceinline__ void for_frequencies(unsigned t, F f) {
+        if constexpr (rader) {
+            for_powers<power_of(generator_of(p), p - 2, p)>(t, f);
+            for_firsts(t, [&](int k, unsigned column) { f(k, 0, column); });
+        } else {
+            for_points<Fft, 0>(t, [&](int k, unsigned o) {
+                if (o < N) f(k, o / columns, o % columns);
+            });
+        }
+    }
+
+    // f(register, element) for every G-th
+    template <class F>
+    __device__ static __forceinline__ void for_lines(unsigned t, F f) {
+#pragma unroll
+        for (int i = 0; i < in_order; ++i) {
+            const unsigned o = Fft::base(0, i, t) + i * G;
+            if (o < N) f(i, o);
+        }
+    }
+    template <class F>
+    __device__ static __forceinline__ void for_points_convolved(unsigned t, F f) {
+        if constexpr (rader) {
+            for_powers<generator_of(p)>(t, [&](int k, unsigned row, unsigned column) { f(k, row * columns + column); });
+            for_firsts(t, f);
+        } else {
+            for_points<Fft, 0>(t, f);
+        }
+    }
     template <class F>
     __device__ static __forceinline__ void for_inputs(unsigned t, F f) {
-        for_points<Fft, 0>(t, f);
+        if constexpr (gathers)
+            for_lines(t, f);
+        else
+            for_points_convolved(t, f);
     }
     template <class F>
     __device__ static __forceinline__ void for_outputs(unsigned t, F f) {
-        if (Fft::writes(t)) for_points<Fft, 0>(t, f);
+        if (!Fft::writes(t)) return;
+        if constexpr (!alone)
+            for_points<Rest, Rest::last>(t, f);
+        else if constexpr (lines)
+            for_lines(t, f);
+        else
+            for_points<Fft, 0>(t, f);
     }
+
+    // What of a number passes the room in which turn: its real and then its imaginary part, or all
+    __device__ static __forceinline__ Word& part(Complex<T>& z, int turn) {
+        if constexpr (split)
+            return turn ? z.y : z.x;
+        else
+            return z;
+    }
+    // What give(turn) writes to the room, take(turn) reads
+    template <class Give, class Take>
+    __device__ static __forceinline__ void pass(unsigned t, bool in_use, Give give, Take take) {
+#pragma unroll
+        for (int turn = 0; turn < (split ? 2 : 1); ++turn) {
+            if (in_use || turn) meet<Fft::together>();
+            if (Fft::writes(t)) give(turn);
+            meet<Fft::together>();
+            take(turn);
+        }
+    }
+
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
                                                Word* room, const Complex<T>* __restrict__ table,
                                                bool in_use = false) {
-        Complex<T> frequencies[middle];
-        for_inputs(t, [&](int k, unsigned o) {
-            if (o < N) v[k] = v[k] * table[M + o];
-        });
-        mixed_fft<Fft>(v, frequencies, t, room, in_use);
+        Complex<T> u[held], points[convolved], spectrum[middle];
+        if constexpr (gathers) {
+            pass(
+                t, in_use,
+                [&](int turn) { for_lines(t, [&](int k, unsigned o) { room[o * stride] = part(v[k], turn); }); },
+                [&](int turn) {
+                    for_points_convolved(t, [&](int k, unsigned o) { part(u[k], turn) = room[o * stride]; });
+                });
+            in_use = true;
+        } else {
+#pragma unroll
+            for (int k = 0; k < held; ++k) u[k] = v[k];
+        }
+#pragma unroll
+        for (int k = 0; k < convolved; ++k) points[k] = u[firsts + k];
+        if constexpr (!rader) {
+            for_points<Fft, 0>(t, [&](int k, unsigned o) {
+                if (o < N) points[k] = points[k] * table[K + o / columns];
+            });
+        }
+        mixed_fft<Fft>(points, spectrum, t, room, in_use);
         t = afresh(t);
-        for_points<Fft, Fft::last>(
-            t, [&](int k, unsigned o) { frequencies[k] = swapped<true>(frequencies[k] * table[o]); });
-        mixed_fft<Back>(frequencies, w, t, room, true);
-        t = afresh(t);
-        for_outputs(t, [&](int k, unsigned o) {
-            if (o < N) w[k] = swapped<true>(w[k]) * table[M + o];
+        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) {
+            Complex<T> z = spectrum[k] * table[o / columns];
+            // A thread has frequency 0 of the columns whose first points it has: it goes to all frequencies but one
+            const int i = k / List::at(Fft::last);
+            if (rader && i < firsts && k % List::at(Fft::last) == 0 && o < columns) {
+                z = z + u[i];
+                u[i] = u[i] + spectrum[k];
+            }
+            spectrum[k] = swapped<true>(z);
         });
+        mixed_fft<Back>(spectrum, points, t, room, true);
+        t = afresh(t);
+#pragma unroll
+        for (int k = 0; k < convolved; ++k) u[firsts + k] = swapped<true>(points[k]);
+        if constexpr (!rader) {
+            for_points<Fft, 0>(t, [&](int k, unsigned o) {
+                if (o < N) u[k] = u[k] * table[K + o / columns];
+            });
+        }
+        // Frequencies of the columns come to where the next stage wants them, or in order
+        constexpr int apart = alone ? p : p + Rest::skip(0);
+        const auto give = [&](int turn) {
+            for_frequencies(t, [&](int k, unsigned frequency, unsigned column) {
+                room[(column * apart + frequency) * stride] = part(u[k], turn);
+            });
+        };
+        if constexpr (lines) {
+            pass(t, true, give, [&](int turn) {
+                for_lines(t, [&](int k, unsigned o) { part(w[k], turn) = room[o * stride]; });
+            });
+        } else if constexpr (alone) {
+#pragma unroll
+            for (int k = 0; k < outputs; ++k) w[k] = u[k];
+        } else {
+            Complex<T> next[1][Rest::held(1)], last[1][outputs];
+            pass(t, true, give, [&](int turn) {
+                take<Rest, 0>(next[0], t, room, [turn](Complex<T>& z) -> Word& { return part(z, turn); });
+            });
+            mixed_fft<Rest, 1>(next, last, afresh(t), room, true);
+#pragma unroll
+            for (int k = 0; k < outputs; ++k) w[k] = last[0][k];
+        }
     }
 
     template <int rows>
@@ -95,19 +289,32 @@ struct Bluestein {
         for (int row = 0; row < rows; ++row) run(v[row], w[row], t, room + row * (stride * pitch), table);
     }
 
-    // The table, by the threads of one problem
+    // The table, by the threads of one problem of one column
     __device__ static __forceinline__ void tabulate(unsigned t, Word* room, Complex<T>* table) {
-        Complex<T> v[inputs], w[middle];
-        for_inputs(t, [&](int k, unsigned o) {
-            const unsigned n = o < N ? o : M - o;
-            const Complex<T> chirp = n < N ? root<T, 2 * N>(n * n % (2 * N)) : Complex<T>{0, 0};
-            v[k] = scaled(conjugate(chirp), T(1.0 / M));
-            if (o < N && Fft::writes(t)) table[M + o] = chirp;
-        });
+        static_assert(alone, "the table is that of a column");
+        Complex<T> v[convolved], w[middle];
+        if constexpr (rader) {
+            for_powers<power_of(generator_of(p), p - 2, p)>(
+                t, [&](int k, unsigned row, unsigned) { v[k - firsts] = scaled(root<T, p>(row), T(1.0 / K)); });
+        } else {
+            for_points<Fft, 0>(t, [&](int k, unsigned o) {
+                const unsigned n = o < p ? o : K - o;
+                const Complex<T> chirp = n < p ? root<T, 2 * p>(n * n % (2 * p)) : Complex<T>{0, 0};
+                v[k] = scaled(conjugate(chirp), T(1.0 / K));
+                if (o < p && Fft::writes(t)) table[K + o] = chirp;
+            });
+        }
         mixed_fft<Fft>(v, w, t, room, false);
         if (Fft::writes(t)) for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { table[o] = w[k]; });
     }
 };
+
+template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int columns = 1,
+          class Rest = Stages<N>>
+using Bluestein = Convolution<false, T, N, M, G, List, split, spare, stride, columns, Rest>;
+template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int columns = 1,
+          class Rest = Stages<N>>
+using Rader = Convolution<true, T, N, M, G, List, split, spare, stride, columns, Rest>;
 
 // Which problem of a block a thread has, and its number there
 struct Seat {

@@ -8,6 +8,8 @@
 //     for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequency o is w[k]; });
 //
 // A stage of radix R is N / R butterflies, of which thread t has numbers t, t + G, ...; the last of them may be none.
+// columns: N / columns points of each, interleaved, are transformed by themselves: element o belongs to column
+// o % columns. The stages are those of N points behind a stage of radix `columns`, but for their twiddle factors.
 // paired: a stage of which a thread has butterflies b and N / R - b, and thread 0 those without another, 0 and
 // N / (2 R): with point o it has point N - o. Other stages are as they would be.
 // split: real parts are exchanged and then imaginary parts, through half of the room (section V-C of "Performance
@@ -80,19 +82,22 @@ __device__ constexpr int skip_of(int Ns, int R, int lanes) {
     return best;
 }
 
-template <class T, int N_, int G_, class List, bool split_, bool spare_, int stride_ = 1, int paired_ = kNoStage>
+template <class T, int N_, int G_, class List, bool split_, bool spare_, int stride_ = 1, int paired_ = kNoStage,
+          int columns_ = 1>
 struct MixedFft {
     using Real = T;
     using Stages = List;
     using Word = typename WordOfPart<T, split_>::type;
     static constexpr int N = N_, G = G_, stride = stride_, last = List::count - 1;
-    static constexpr int paired = paired_;
+    static constexpr int paired = paired_, columns = columns_;
     static constexpr bool split = split_, spare = spare_;
     static constexpr int banks = 128 / sizeof(Word), lanes = stride < banks ? banks / stride : 1;  // served at once
     // Threads that meet: of a warp, or of the block
     static constexpr int together = kWarp % (G * stride) == 0 ? G * stride : 2 * kWarp;
-    static_assert(List::product(List::count) == N, "the radices multiply up to N");
+    static_assert(columns * List::product(List::count) == N, "the radices multiply up to N / columns");
 
+    // Points that one butterfly of the stage before `stage` brought together, of all columns
+    __device__ static constexpr int run(int stage) { return columns * List::product(stage); }
     __device__ static constexpr int butterflies(int stage) { return N / List::at(stage); }
     __device__ static constexpr int turns(int stage) { return (butterflies(stage) + G - 1) / G; }
     __device__ static constexpr int held(int stage) { return turns(stage) * List::at(stage); }
@@ -107,11 +112,11 @@ struct MixedFft {
         return number ? butterflies(stage) - number : butterflies(stage) / 2;
     }
     __device__ static __forceinline__ bool writes(unsigned t) { return !spare || t < kNoThread; }
-    __device__ static constexpr int skip(int stage) { return skip_of(List::product(stage), List::at(stage), lanes); }
+    __device__ static constexpr int skip(int stage) { return skip_of(run(stage), List::at(stage), lanes); }
     __device__ static constexpr int padded() {
         int most = N;
         for (int stage = 0; stage < last; ++stage) {
-            const int words = N + N / List::product(stage + 1) * skip(stage);
+            const int words = N + N / run(stage + 1) * skip(stage);
             most = words > most ? words : most;
         }
         return most;
@@ -181,16 +186,18 @@ template <class Fft, int stage, int i = 0, class T>
 __device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], unsigned t, Twiddle<T> first = {}) {
     constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), more = Fft::more(stage, i);
     const unsigned base = Fft::base(stage, i, t);
-    if constexpr (Ns > 1 && (i == 0 || stage == Fft::paired)) {
-        first.w = root<T, Ns * R, R>(base % Ns);
-        first.fourth = R > 8 ? root<T, Ns * R, R / 4>(4 * (base % Ns)) : first.w;
+    constexpr bool alone = stage == Fft::paired || Fft::columns > 1;  // factors do not follow from those of another
+    if constexpr (Ns > 1 && (i == 0 || alone)) {
+        const unsigned turn = (Fft::columns > 1 ? base + more : base) / Fft::columns % Ns;
+        first.w = root<T, Ns * R, R>(turn);
+        first.fourth = R > 8 ? root<T, Ns * R, R / 4>(4 * turn) : first.w;
     }
     if (!Fft::may_lack(stage, i) || base + more < Fft::butterflies(stage)) {
         Complex<T> u[R];
 #pragma unroll
         for (int q = 0; q < R; ++q) u[q] = v[i * R + q];
         if constexpr (Ns > 1) {
-            const Twiddle<T> own = behind<R, Ns, more, Fft::bound(stage)>(first, base);
+            const Twiddle<T> own = behind<R, Ns, alone ? 0 : more, Fft::bound(stage)>(first, base);
             twist<R>(u, own.w, own.fourth);
         }
         transform<R>(u);
@@ -211,7 +218,7 @@ __device__ __forceinline__ unsigned afresh(unsigned t) {
 template <class Fft, int stage, class T, class Part>
 __device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned t, typename Fft::Word* room,
                                      Part part) {
-    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), longer = Ns * R + Fft::skip(stage);
+    constexpr int R = Fft::Stages::at(stage), Ns = Fft::run(stage), longer = Ns * R + Fft::skip(stage);
     if (!Fft::writes(t)) return;
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage); ++i) {
@@ -228,7 +235,7 @@ __device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned
 template <class Fft, int stage, class T, class Part>
 __device__ __forceinline__ void take(Complex<T> (&w)[Fft::held(stage + 1)], unsigned t, typename Fft::Word* room,
                                      Part part) {
-    constexpr int run = Fft::Stages::product(stage + 1), longer = run + Fft::skip(stage);
+    constexpr int run = Fft::run(stage + 1), longer = run + Fft::skip(stage);
     constexpr int R = Fft::Stages::at(stage + 1), apart = Fft::butterflies(stage + 1);
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage + 1); ++i) {

@@ -1,13 +1,13 @@
 // Complex transforms of the rows of x, shape (batch, N), N any number; the inverse is divided by N.
 //
-// A product of small primes is transformed by stages of those radices, any other length by Bluestein's algorithm as
-// two such transforms of M >= 2 N - 1 points (any_fft.cuh), all of it in one block.
+// A product of small primes is transformed by stages of those radices. Of any other length a large prime, or all of
+// it, is convolved, by two such transforms of M points (any_fft.cuh), all of it in one block.
 //
-// Tunables: r first and largest radix, the other stages share what is left evenly; P points per thread, a multiple of
-// the smallest radix, so that G = M / P threads share a problem; L threads per block; split, by which shared memory
-// holds real parts and then imaginary parts; tile, by which all rows of a block come and go through shared memory, as
-// lanes side by side read parts of many short rows; blocks that a multiprocessor is to hold at least, which bounds the
-// registers: 0 leaves them to the compiler.
+// Tunables: way, by which a large prime is convolved; r first and largest radix, the other stages share what is left
+// evenly; P points per thread, a multiple of the smallest radix, so that G = M / P threads share a problem; L threads
+// per block; split, by which shared memory holds real parts and then imaginary parts; tile, by which all rows of a block
+// come and go through shared memory, as lanes side by side read parts of many short rows; blocks that a multiprocessor
+// is to hold at least, which bounds the registers: 0 leaves them to the compiler.
 #include "any_fft.cuh"
 #include "row_layout.cuh"
 

@@ -126,7 +126,7 @@ def test_arrays_that_are_too_short_are_noticed(name: str, *, kernels_differ: boo
     compare_chosen(name, values=kernels_differ)
     plan = chosen_plans(name, values=kernels_differ)[0]
     whole = {b.name: np.zeros(b.shape, b.dtype) for b in plan.buffers}
-    for buffer in plan.buffers:
+    for buffer in (one for one in plan.buffers if one.elements):
         with pytest.raises(HostRunError, match="past the end of argument"):
             host_build.run_plan(plan, {**whole, buffer.name: whole[buffer.name].ravel()[:-1]}, flags=CHECKED)
 

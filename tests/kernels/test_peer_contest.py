@@ -198,3 +198,35 @@ def test_a_library_of_a_python_package_is_found(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(RuntimeError, match="abs answers 3"):
         module("peer_libraries").VendorLibrary("libnowhere", (1,)).call("abs", -3)
+
+
+def test_random_lengths_are_drawn_once_and_summed_up_with_their_least() -> None:
+    """The same seed gives the same lengths; a line of the table names its least row, and targets missed."""
+    random_lengths = module("fft_random_lengths")
+    drawn = random_lengths.lengths(53)
+    assert drawn == random_lengths.lengths(53) != random_lengths.lengths(54)
+    assert len(set(drawn)) == 260
+    assert sum(n <= 8192 for n in drawn) == 200
+    assert [random_lengths.largest_prime(n) for n in (1, 2, 8192, 6579, 97, 1517)] == [1, 2, 2, 43, 97, 41]
+    rows = [
+        {
+            "N": n,
+            "largest_prime": 43,
+            "dtype": dtype,
+            "which": which,
+            "batch": 7,
+            "ratio": ratio,
+            "correct": correct,
+        }
+        for n, dtype, which, ratio, correct in (
+            (100, "complex64", "full", 2.0, True),
+            (6579, "complex64", "full", 0.5, True),
+            (8193, "complex64", "16", 0.96, False),
+        )
+    ]
+    short, long = random_lengths.summary(rows)
+    assert short["mean"] == pytest.approx(1.0)
+    assert (short["least"], short["least_of"]["N"], short["rows"], short["met"]) == (0.5, 6579, 2, False)
+    assert (long["lengths"], long["met"], long["correct"]) == ("long", True, False)
+    assert "6579 (prime 43), batch 7  missed" in random_lengths.table(rows)
+    assert random_lengths.table(rows).endswith("  WRONG")

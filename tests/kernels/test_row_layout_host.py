@@ -11,7 +11,7 @@ import pytest
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import element_dtype
-from tuner.model.plan import Configuration, Plan, RowLayout, TunableValue
+from tuner.model.plan import OWN_ROLES, Configuration, Plan, RowLayout, TunableValue
 from tuner.problems.base import poison
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
@@ -113,7 +113,7 @@ def inputs_of(plan: Plan) -> dict[str, Array]:
 
 def further(plan: Plan) -> dict[str, Array]:
     """Scratch arrays, and those that are zero when a run begins."""
-    own = [buffer for buffer in plan.buffers if buffer.role in ("scratch", "zeroed")]
+    own = [buffer for buffer in plan.buffers if buffer.role in OWN_ROLES]
     return {buffer.name: np.zeros(buffer.shape, element_dtype(buffer.dtype)) for buffer in own}
 
 

@@ -109,8 +109,8 @@ BATCHED: Table = {"n": range(1, 129), "dtype": REAL}
 SPACES = (
     Spaces("fft", {"N": [2**k for k in range(1, 6)]}, 1, 240, ANY_GPU),
     Spaces("fft", {"N": [2**k for k in range(6, 14)]}, 90, 240, ANY_GPU),
-    Spaces("fft-any", {"N": LENGTHS, "dtype": COMPLEX}, 1, 1200, batches=(3,)),
-    Spaces("fft-real", {"N": LENGTHS, "dtype": REAL}, 1, 1200, batches=(3,)),
+    Spaces("fft-any", {"N": LENGTHS, "dtype": COMPLEX}, 1, 2000, batches=(3,)),
+    Spaces("fft-real", {"N": LENGTHS, "dtype": REAL}, 1, 2000, batches=(3,)),
     Spaces("fft-large", {"N": [2**k for k in range(13, 23)]}, 100, 3000, ANY_GPU),
     Spaces("fft-large", {"N": [2**23]}, 500, 3000, ANY_GPU),
     Spaces("fft-long", {"N": (*LONG, *LONGEST), "dtype": ["complex64"]}, 1, 6000, ANY_GPU, batches=(1,)),

@@ -21,12 +21,12 @@ from tuner.model.plan import Workload
 
 
 class KernelPlan:
-    """A kernel at one problem, ready to run: code loaded, arguments packed, scratch memory allocated.
+    """A kernel at one problem, ready to run: code loaded, arguments packed, scratch allocated, tables filled.
 
-    It holds its scratch arrays, the arrays it is bound to and an output of its own until it is dropped.
-    Threads may share it. Runs share the scratch arrays and the plan's own output, so that runs of one plan in
-    several streams at the same time need a plan each, or an order between the streams. As with CuPy's arrays,
-    memory is given back to the pool of the stream that was current when the plan was made.
+    It holds its scratch arrays and tables, the arrays it is bound to and an output of its own until it is
+    dropped. Threads may share it. Runs share the scratch arrays and the plan's own output, so that runs of
+    one plan in several streams at the same time need a plan each, or an order between the streams. As with
+    CuPy's arrays, memory is given back to the pool of the stream that was current when the plan was made.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class KernelPlan:
         self._outs = tuple(out.array for out in outs)
         self._forms = _forms(cp, loaded)
         self._scratch = loaded.allocated(cp, loaded.scratch)
-        self._scratch_addresses = [array.data.ptr for array in self._scratch]
+        self._tables = loaded.tabulated(cp)
+        self._scratch_addresses = [*(array.data.ptr for array in self._scratch), *self._tables.addresses]
         self._bound: tuple[int, ...] = ()
         self._result: Array | tuple[Array, ...] = ()
         if arrays:

@@ -38,6 +38,7 @@ from tuner.application.running import (
     COMPILES,
     KernelRunner,
     LoadedKernel,
+    TableCache,
     TensorRunner,
     loaded_kernel,
     refuse_capture,
@@ -170,6 +171,7 @@ class Application:
         self._lock = threading.Lock()
         self._gpus: dict[int, DirectGpu] = {}
         self._calls: dict[tuple[object, ...], KernelRunner] = {}
+        self._tables = TableCache()
         self._seen: dict[tuple[object, ...], KernelRunner] = {}
         self._others: dict[tuple[object, ...], Any] = {}  # what ``look`` finds
         self._tensors: TensorForms | None = None  # once there was a tensor
@@ -429,6 +431,7 @@ class Application:
                 program=program,
                 home=home,
                 tally=self._chooser.tally(asked, workload, gpu),
+                cache=self._tables,
             )
             return self._keep(self._calls, key, KernelRunner(cp, loaded))
 

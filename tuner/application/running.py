@@ -3,8 +3,9 @@
 import math
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -29,7 +30,7 @@ from tuner.application.keys import (
 )
 from tuner.devices.cuda.code import workspaces
 from tuner.devices.cuda.direct import SteppedRun
-from tuner.devices.cuda.launches import HomeContext, LibraryStage, PackedRun, Program, RunGraphs
+from tuner.devices.cuda.launches import HomeContext, LibraryStage, PackedRun, Program, Run, RunGraphs
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import element_dtype
 from tuner.model.errors import DeviceError, InputError
@@ -80,6 +81,70 @@ class CallArray:
 
 
 @dataclass(frozen=True)
+class Tables:
+    """Arrays that the set-up stages of a kernel filled, and the addresses of all its tables."""
+
+    arrays: Sequence[Array]
+    addresses: Sequence[int]
+
+
+KEPT_BYTES = 2**28
+"""Tables that calls hold on to, beside the newest."""
+
+
+class TableCache:
+    """Tables that calls and plans share: one serves all batches of a length and a type.
+
+    The newest are kept, up to 256 MiB, and those that plans hold. May be used by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: weakref.WeakValueDictionary[Hashable, Tables] = weakref.WeakValueDictionary()
+        self._kept: dict[Hashable, Tables] = {}
+        self._streams: dict[int, Stream] = {}
+
+    def of(self, cp: ModuleType, loaded: "LoadedKernel") -> Tables:
+        """The tables of a kernel; the first call fills them, and waits for that.
+
+        Raises:
+            DeviceError: they do not fit, or the driver refuses a launch.
+        """
+        with self._lock:
+            found = self._made.get(loaded.table_key)
+            if found is None:
+                found = self._made[loaded.table_key] = self._filled(cp, loaded)
+                self._kept[loaded.table_key] = found
+                while len(self._kept) > 1 and self._kept_bytes() > KEPT_BYTES:
+                    del self._kept[next(iter(self._kept))]
+            return found
+
+    def _kept_bytes(self) -> int:
+        return sum(array.nbytes for tables in self._kept.values() for array in tables.arrays)
+
+    def _filled(self, cp: ModuleType, loaded: "LoadedKernel") -> Tables:
+        if loaded.device not in self._streams:
+            self._streams[loaded.device] = cp.cuda.Stream(non_blocking=True)
+        stream = self._streams[loaded.device]
+        try:
+            with loaded.home.entered(), stream:
+                # A table that was dropped may still serve a run, and its memory comes again here alone
+                cp.cuda.runtime.deviceSynchronize()
+                scratch, tables = loaded.allocated(cp, loaded.scratch), loaded.allocated(cp, loaded.tables)
+                addresses = [array.data.ptr if array.nbytes else 0 for array in tables]
+                run = loaded.run_of(cp, loaded.program.tabulation)
+                given = [0] * (len(loaded.inputs) + len(loaded.outputs))
+                run.point([*given, *(array.data.ptr for array in scratch), *addresses])
+                run.enqueue(stream.ptr)
+                stream.synchronize()
+                del scratch
+                cp.get_default_memory_pool().free_all_blocks(stream=stream)  # of all the batch
+        except (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError) as error:
+            raise DeviceError(f"{loaded.kernel}: the GPU refuses to fill its tables: {error}") from error
+        return Tables(tables, addresses)
+
+
+@dataclass(frozen=True)
 class LoadedKernel:
     """A kernel at one problem and one configuration, on one GPU.
 
@@ -93,6 +158,9 @@ class LoadedKernel:
         inputs: arrays that are handed over, in their order.
         outputs: arrays that the caller may provide.
         scratch: further arrays, of a run alone.
+        tables: what follows them, the same for all runs.
+        table_key: what decides what the tables hold.
+        cache: of the tables.
         results: places of what is returned among inputs and outputs, in the order of the kernel file.
         replaced: place of the input whose memory the output is; None where it is an array of its own.
         tally: counts its launches.
@@ -114,14 +182,28 @@ class LoadedKernel:
     tally: LaunchCount
     anywhere: bool = False
     refusal: str = ""
+    tables: tuple[CallArray, ...] = ()
+    table_key: Hashable = None
+    cache: TableCache = field(default_factory=TableCache, compare=False)
 
     def graphs(self, cp: ModuleType) -> RunGraphs:
-        """Runs on buffers in the order inputs, outputs, scratch."""
-        arrays = (*self.inputs, *self.outputs, *self.scratch)
-        if any(isinstance(stage, LibraryStage) for stage in self.program.stages):
-            forms = {array.name: (array.shape, array.dtype) for array in arrays}
-            return RunGraphs(cp, SteppedRun(cp, self.program, forms))
-        return RunGraphs(cp, PackedRun(cp, self.program, {array.name: array.nbytes for array in arrays}))
+        """Runs on buffers in the order inputs, outputs, scratch, tables."""
+        return RunGraphs(cp, self.run_of(cp, self.program.with_tables))
+
+    def run_of(self, cp: ModuleType, program: Program) -> Run:
+        """A run of some of its stages, on buffers in the order of ``graphs``."""
+        arrays = (*self.inputs, *self.outputs, *self.scratch, *self.tables)
+        if any(isinstance(stage, LibraryStage) for stage in program.stages):
+            return SteppedRun(cp, program, {array.name: (array.shape, array.dtype) for array in arrays})
+        return PackedRun(cp, program, {array.name: array.nbytes for array in arrays})
+
+    def tabulated(self, cp: ModuleType) -> Tables:
+        """Its tables, filled; those without elements need nothing.
+
+        Raises:
+            DeviceError: they do not fit, or the driver refuses a launch.
+        """
+        return self.cache.of(cp, self) if self.program.tables else Tables((), [0] * len(self.tables))
 
     def allocated(self, cp: ModuleType, arrays: Sequence[CallArray]) -> list[Array]:
         """New arrays from CuPy's pool of the current GPU and stream.
@@ -237,6 +319,7 @@ def loaded_kernel(
     program: Program,
     home: HomeContext,
     tally: LaunchCount,
+    cache: TableCache,
 ) -> LoadedKernel:
     """A kernel for arrays of some forms and layout; see ``LoadedKernel``.
 
@@ -285,6 +368,16 @@ def loaded_kernel(
         results=tuple(names.index(b.name) for b in plan.buffers if b.role in ("out", "inout")),
         replaced=None if replaced is None else names.index(replaced),
         tally=tally,
+        tables=tuple(CallArray(b.name, b.shape, b.dtype) for b in plan.buffers if b.role == "table"),
+        table_key=(
+            *(device, *(buffer for buffer in plan.buffers if buffer.role == "table")),
+            *(
+                (stage.code, stage.grid, stage.block, stage.shared_bytes, stage.arguments)
+                for stage in plan.stages
+                if stage.setup
+            ),
+        ),
+        cache=cache,
     )
 
 
@@ -297,7 +390,7 @@ COMPILES = "the first call for these arrays compiles the kernel; make a tuner.pl
 PLANS = "a plan allocates memory and loads the kernel; make it before the capture"
 ALLOCATES = "it allocates copies and results; call it before the capture, or capture a tuner.plan"
 ALLOCATES_OUTPUT = "this call allocates its output; give out"
-ALLOCATES_SCRATCH = "this call allocates scratch arrays; make a tuner.plan before the capture"
+ALLOCATES_SCRATCH = "this call allocates scratch arrays or tables; make a tuner.plan before the capture"
 ALLOCATES_OUTPUT_OF_PLAN = "the plan allocates its output; give out, or call it once before the capture"
 WAITS = "it waits for the stream of an array; bind that array to a tuner.plan before the capture"
 
@@ -359,6 +452,9 @@ class KernelRunner:
         self._inputs = len(loaded.inputs)
         self._always: Sequence[Any] = loaded.scratch
         self._unless_given: Sequence[Any] = (*loaded.outputs, *loaded.scratch)
+        self._held: Callable[[], Tables | None] = lambda: None
+        self._tabulates, self._no_tables = bool(loaded.program.tables), Tables((), [0] * len(loaded.tables))
+        self._owns = bool(loaded.scratch) or self._tabulates
         self._pairs = () if loaded.anywhere else _output_pairs(loaded)
         self._replaced = loaded.replaced
         self._refusal, self._captures = loaded.refusal, False  # whether outputs can be made in a capture
@@ -389,13 +485,15 @@ class KernelRunner:
         self.check_addresses(given, addresses)
         handle = self._handle(stream)
         wanted = self._unless_given if len(addresses) == self._inputs else self._always
-        if wanted:
-            if (self._always or not self._captures) and self._is_captured(handle):
-                fault = self._refusal or (ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT)
+        if wanted or self._owns:
+            if (self._owns or not self._captures) and self._is_captured(handle):
+                fault = self._refusal or (ALLOCATES_SCRATCH if self._owns else ALLOCATES_OUTPUT)
                 raise InputError(captured(self.loaded.kernel, fault))
             made, places = self._allocated(wanted, stream)
             given = (*given, *made)
             addresses += places
+        tables = self._tables() if self._tabulates else self._no_tables  # held until the run is in its stream
+        addresses += tables.addresses
         self.put(self._graphs, self._lock, tuple(addresses), handle)
         return self.results(given)
 
@@ -419,6 +517,14 @@ class KernelRunner:
                 self.put(graphs, lock, addresses, self._handle(stream))
         else:
             self.put(graphs, lock, addresses, self._handle(stream))
+
+    def _tables(self) -> Tables:
+        """The tables, made again where they were dropped meanwhile."""
+        tables = self._held()
+        if tables is None:
+            tables = self.loaded.tabulated(self._cp)
+            self._held = weakref.ref(tables)
+        return tables
 
     def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says CuPy without types
         on = self._stream_of(self._device) if stream is None else self._checked(stream)

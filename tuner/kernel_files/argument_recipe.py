@@ -58,7 +58,7 @@ class BufferRecipe:
                 the array cannot hold its input.
         """
         dtype = known_dtype(self.dtype.location, self.dtype.fill(env), DTYPES)
-        shape = tuple(axis.whole(env, least=1) for axis in self.shape)
+        shape = tuple(axis.whole(env, least=0 if self.role == "table" else 1) for axis in self.shape)
         values = None if self.input is None else self.input.evaluated(env, dtype, shape)
         return Buffer(self.name, dtype, shape, self.role, values, self.restored, self.cleared)
 
@@ -89,7 +89,7 @@ class ViewRecipe:
         Raises:
             KernelFileError: it begins beyond its array.
         """
-        return BufferView(self.buffer, self.offset.whole(env, 0, buffers[self.buffer].elements - 1))
+        return BufferView(self.buffer, self.offset.whole(env, 0, max(0, buffers[self.buffer].elements - 1)))
 
 
 @dataclass(frozen=True)

@@ -590,20 +590,20 @@ class Catalog:
     def workload_of(self, kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> Workload:
         """A kernel at the sizes that ``at`` gives it, or one that extends it and takes them.
 
+        The latter where the kernel refuses them, or leaves them to others.
+
         Raises:
             UnknownNameError: the kernel does not take them; the message names those of the same problem that
                 do, or what those that extend it take.
             InputError: as of ``at``.
         """
         try:
-            return at(kernel)
+            workload = at(kernel)
         except InputError as error:
-            extending = [
-                candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends
-            ]
+            extending = self._extending(kernel)
             other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
             if other is not None:
-                return at(other)
+                return self.workload_of(other, at)
             if not isinstance(error, UnknownNameError):
                 raise
             others = [other.name for other in self._same_problem(kernel) if _refusal(other, at) is None]
@@ -616,6 +616,11 @@ class Catalog:
             refusals = "; ".join(str(_refusal(candidate, at)) for candidate in extending)
             names = ", ".join(candidate.name for candidate in extending)
             raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
+        better = self._extending(kernel) if kernel.leaves(workload) else []
+        return next((at(other) for other in better if _refusal(other, at) is None), workload)
+
+    def _extending(self, kernel: KernelFile) -> list[KernelFile]:
+        return [candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends]
 
     def _same_problem(self, kernel: KernelFile) -> list[KernelFile]:
         """Other kernels of the same built-in problem, of tridiagonal systems those with the same boundary."""

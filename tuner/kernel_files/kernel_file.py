@@ -455,6 +455,13 @@ class KernelFile:
         """The first of ``stated_answers`` for any GPU; None where the file states none."""
         return next(iter(self.stated_answers(workload, "")), None)
 
+    def leaves(self, workload: Workload) -> bool:
+        """True where the file says that a kernel which extends this one is the better choice."""
+        if self.recipe.leaves is None:
+            return False
+        formula, derived = self.recipe.leaves
+        return bool(formula.value(with_derived(constants(self.recipe, workload), derived)))
+
     def stated_answers(self, workload: Workload, gpu: str | None) -> tuple[Configuration, ...]:
         """The analytical answers that the file states, in order of preference, each once.
 

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.kernel_files.argument_reader import ArgumentReader
 from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
-from tuner.kernel_files.formulas import Formula, Location, known_names, named, parsed
+from tuner.kernel_files.formulas import Formula, Location, derived_for, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
 from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
@@ -307,6 +307,7 @@ class _Reader:
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
             analytical=document.kernel.analytical is not False,
             extends=tuple(document.kernel.extends),
+            leaves=self._leaves(derived),
             reference=reference,
             reference_files=files,
         )
@@ -322,6 +323,13 @@ class _Reader:
             if not values:
                 raise self.at(table).error("holds nothing: give every tunable a value")
         return {table: tunables.assigned(values, table) for table, values in tables.items()}
+
+    def _leaves(self, derived: Mapping[str, Formula]) -> tuple[Formula, Mapping[str, Formula]] | None:
+        text = self.document.kernel.leaves
+        if text is None:
+            return None
+        formula = Formula(self.at("[kernel] leaves"), text, [*self.fixed, *derived])
+        return formula, derived_for(formula.expression.names, derived)
 
     def _measured(self, derived: Mapping[str, Formula]) -> MeasuredAnswers | None:
         table = self.document.measured

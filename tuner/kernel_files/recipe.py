@@ -15,6 +15,7 @@ from tuner.model.errors import KernelFileError
 from tuner.model.expressions.callables import Expression
 from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
+    OWN_ROLES,
     Buffer,
     BufferView,
     ProblemSpec,
@@ -104,7 +105,7 @@ class LoopRecipe:
                 " second, so that in and out can be swapped, and any that are not in"
             )
         odd = count % 2 == 1
-        if second.role == "out" and (first.role == "in" or (first.role in ("scratch", "zeroed") and not odd)):
+        if second.role == "out" and (first.role == "in" or (first.role in OWN_ROLES and not odd)):
             return _SwappedPair(first.name, second.name, count, keeps_first=True)
         last, other = (second, first) if odd else (first, second)
         if last.role not in _OUTPUTS and other.role in _OUTPUTS:
@@ -349,7 +350,8 @@ class Recipe:
     ``stated`` has the analytical answers that the file states, by the names of their tables and the preferred
     one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states
     none, and ``place`` the tunables that say where a workload runs beside others, where these are searched.
-    ``extends`` names kernels that this one is taken for at sizes and types that they refuse.
+    ``extends`` names kernels that this one is taken for at sizes and types that they refuse or leave to
+    others; ``leaves`` is where this one does, with the derived names of that condition.
     """
 
     location: Location
@@ -379,6 +381,7 @@ class Recipe:
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     place: tuple[str, ...] = ()
     extends: tuple[str, ...] = ()
+    leaves: tuple[Formula, Mapping[str, Formula]] | None = None
 
     @cached_property
     def checked_problem(self) -> ProblemSpec:
@@ -420,16 +423,35 @@ class Recipe:
         """The buffers of one configuration, without scratch arrays that none of its stages takes.
 
         Arrays that take turns with an output between the steps of a loop follow.
+
+        Raises:
+            KernelFileError: nothing fills a table, or a set-up stage beside one takes more than its own.
         """
         used = frozenset().union(*(stage.buffers for stage in stages))
         evaluated = [
             buffer.evaluated(env)
             for buffer in self.buffers
-            if buffer.role not in ("scratch", "zeroed") or buffer.name in used
+            if buffer.role not in OWN_ROLES or buffer.name in used
         ]
+        self._check_tables(evaluated, [stage for stage in stages if stage.setup])
         between = [
             replace(buffer, name=buffer.name + BETWEEN, role="scratch")
             for buffer in evaluated
             if buffer.name + BETWEEN in used
         ]
         return (*evaluated, *between)
+
+    def _check_tables(self, buffers: Sequence[Buffer], setup: Sequence[Stage]) -> None:
+        """Refuse tables that are no matter of the sizes alone, so that one serves all arrays."""
+        of_caller = {buffer.name for buffer in buffers if buffer.role not in OWN_ROLES}
+        for table in (buffer for buffer in buffers if buffer.role == "table" and buffer.elements):
+            where = f"{self.location.path}: [[argument]] buffer = {table.name!r}: role = 'table'"
+            if not any(table.name in stage.buffers for stage in setup):
+                raise KernelFileError(f"{where}: no stage with setup = true takes it, to fill it")
+            for stage in setup:
+                taken = sorted(of_caller & {*stage.buffers, *(buffer for _, buffer in stage.symbols)})
+                if taken:
+                    raise KernelFileError(
+                        f"{where}: the set-up stage {stage.name!r} takes {', '.join(taken)}; beside a table,"
+                        " set-up stages take tables and scratch alone"
+                    )

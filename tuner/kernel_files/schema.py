@@ -49,7 +49,7 @@ def _or_template(dtypes: tuple[str, ...]) -> dict[str, Any]:
     return {"anyOf": [{"enum": list(dtypes)}, {"pattern": r"\{.*\}"}]}
 
 
-ArgumentRole = Literal["in", "out", "inout", "scratch", "zeroed", "constant"]
+ArgumentRole = Literal["in", "out", "inout", "scratch", "zeroed", "table", "constant"]
 
 
 class BufferArgument(FileTable):
@@ -65,8 +65,8 @@ class BufferArgument(FileTable):
     )
     role: ArgumentRole = Field(
         description="in is read; out is written completely; inout is both; scratch is not checked; zeroed is "
-        "scratch set to zero before every run; constant is copied to a __constant__ or __device__ variable "
-        "of the source, and is no parameter."
+        "scratch set to zero before every run; table is made of the sizes by set-up stages, or empty; "
+        "constant is copied to a __constant__ or __device__ variable of the source, and is no parameter."
     )
     input: str | None = Field(
         default=None,
@@ -511,7 +511,12 @@ class KernelTable(FileTable):
     )
     extends: list[str] = Field(
         default=[],
-        description="Kernels that this one is taken for at sizes and types that they refuse.",
+        description="Kernels that this one is taken for at sizes and types that they refuse or leave.",
+    )
+    leaves: str | None = Field(
+        default=None,
+        description="Condition over sizes, batch and derived names without tunables: where it is true, a "
+        "kernel that extends this one is taken if it can be.",
     )
     analytical: Literal[True, False, "default"] = Field(
         default=True,

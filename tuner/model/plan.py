@@ -239,7 +239,9 @@ SM_SHARE = "sm_share"
 PLACE = (STREAM_PRIORITY, SM_SHARE)
 """Names of the tunables that workloads have where their places beside each other are searched."""
 _NAMES_BUFFER = (str, BufferView, TensorMap)
-BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
+BufferRole = Literal["in", "out", "inout", "scratch", "zeroed", "table"]
+OWN_ROLES = ("scratch", "zeroed", "table")
+"""Roles of buffers that no caller hands over or gets."""
 
 
 class Configuration(Mapping[str, TunableValue]):
@@ -388,7 +390,8 @@ class Buffer:
         dtype: NumPy dtype name.
         shape: elements per axis, the batch first.
         role: ``in`` is read, ``out`` is written completely, ``inout`` is both, ``scratch`` is neither
-            checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
+            checked nor initialised, ``zeroed`` is scratch that is set to zero before every run, ``table`` is
+            what set-up stages make of the sizes alone and runs only read; it may have no elements.
         input: how the values of an ``in`` or ``inout`` array are made; None for the problem's own way.
         restored: an ``inout`` array that every round of a window finds as the first did.
         cleared: an ``out`` array that is set to zero before every run.

@@ -6,7 +6,7 @@ import numpy as np
 
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
 from tuner.model.expressions.callables import Expression
-from tuner.model.plan import Buffer, Plan, ProblemSpec
+from tuner.model.plan import OWN_ROLES, Buffer, Plan, ProblemSpec
 from tuner.problems.base import Problem, Sizes, value_dtype, values_of
 from tuner.problems.generic import Consistent, Elementwise, UncheckedProblem
 from tuner.problems.scans import Scan, SegmentedScan
@@ -79,7 +79,7 @@ def validate_plan(plan: Plan) -> None:
         problem.word(name, dict(plan.workload.sizes))
     if problem.needs_baseline or problem.judged_whole:
         return  # judged as a whole, whatever the shapes
-    judged = [buffer for buffer in plan.buffers if buffer.role not in ("scratch", "zeroed")]
+    judged = [buffer for buffer in plan.buffers if buffer.role not in OWN_ROLES]
     axes = max(len(buffer.shape) for buffer in judged)
     for buffer in judged:
         if len(buffer.shape) == axes and buffer.shape[0] < plan.workload.batch:

@@ -479,6 +479,9 @@ class CodeCache:
             self._driver,
             setup=tuple(self._staged(index, plan) for index, stage in enumerate(plan.stages) if stage.setup),
             symbols=tuple(symbol for key in own for symbol in self._functions[key].symbols),
+            tables=tuple(
+                buffer.name for buffer in plan.buffers if buffer.role == "table" and buffer.elements
+            ),
         )
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)

@@ -296,6 +296,7 @@ class Program:
         zeroed: buffers that are set to zero before every run.
         setup: stages that are launched once for the arrays, before runs.
         symbols: variables that are filled before runs.
+        tables: buffers that the set-up stages fill from nothing but sizes, so that once is enough.
     """
 
     stages: tuple[LoadedStage | LibraryStage, ...]
@@ -303,6 +304,17 @@ class Program:
     driver: DriverCalls
     setup: tuple[LoadedStage | LibraryStage, ...] = ()
     symbols: tuple[SymbolAddress, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @property
+    def with_tables(self) -> "Program":
+        """The program as it is launched again and again, where tables are filled already."""
+        return replace(self, setup=()) if self.tables else self
+
+    @property
+    def tabulation(self) -> "Program":
+        """The set-up stages alone, as a run of their own."""
+        return replace(self, stages=self.setup, setup=(), symbols=())
 
     def prepared(self, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """Return the steps before runs on some arrays, in order; set-up stages get ``zeroed`` arrays cleared.

@@ -125,7 +125,7 @@ class Macros:
 ROLES = {
     "input": "in",
     "output": "out",
-    **{role: role for role in ("inout", "scratch", "zeroed", "constant")},
+    **{role: role for role in ("inout", "scratch", "zeroed", "table", "constant")},
 }
 LAUNCH_KEYS = (
     *(
