@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli", "tuner.inductor", "tuner.kernel_tuner", "tuner.triton"),
-    ("tuner.linalg", "tuner.python", "tuner.studies"),
+    ("tuner.linalg", "tuner.programs", "tuner.python", "tuner.studies"),
     ("tuner.application", "tuner.daemon", "tuner.pool", "tuner.report"),
     ("tuner.search",),
     ("tuner.joules", "tuner.measurement"),

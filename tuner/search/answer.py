@@ -204,6 +204,43 @@ def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], 
     return tuple(clocks[mhz] for mhz in (above, below) if mhz is not None)
 
 
+PAIRS = 2
+"""Turns of a program's best trial with its default: there and back, so that a steady drift cancels."""
+
+
+def in_turn_with_default(
+    default: Trial,
+    objective: Objective,
+    searched: Mapping[Trial, Measurement],
+    measure: Callable[[Trial, int], Measurement],
+    out_of_time: Callable[[], bool],
+) -> PairedRepeats:
+    """Run the best trial of a program in turn with its default; trials that are whole runs have no other end.
+
+    Args:
+        default: the default trial.
+        objective: whose cost is compared.
+        searched: what the search measured.
+        measure: measures a trial for the turn of that number.
+        out_of_time: True once no turn may be begun.
+
+    Returns:
+        The turns; what the search measured of the default alone where nothing costs less, none without time.
+    """
+    best = min(searched, key=lambda trial: objective.known(searched[trial]))
+    if best == default:
+        return PairedRepeats(({default: searched[default]},))
+    turns: list[Mapping[Trial, Measurement]] = []
+    for number, order in enumerate(((default, best), (best, default))[:PAIRS], start=1):
+        turn = {}
+        for trial in order:
+            if out_of_time():
+                return PairedRepeats()
+            turn[trial] = measure(trial, number)
+        turns.append(turn)
+    return PairedRepeats(tuple(turns))
+
+
 # --- The Pareto front of a run: which trials are measured again, and which of them are on it.
 
 MOST_POINTS = 12  # of a front that are measured again: each takes three windows for joules

@@ -426,6 +426,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
                 "time_s": result.time_s,
                 "restore_s": result.restore_s,
                 "detail": result.detail,
+                **({"metrics": dict(result.metrics)} if result.metrics else {}),
             }
             for name, result in zip(names, measurement.results, strict=True)
         },
