@@ -207,38 +207,50 @@ def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], 
 PAIRS = 2
 """Turns of a program's best trial with its default: there and back, so that a steady drift cancels."""
 
+_FASTER = 0.006  # by so much at least is the next best that takes a too slow one's place: times scatter
+
 
 def in_turn_with_default(
     default: Trial,
-    objective: Objective,
     searched: Mapping[Trial, Measurement],
+    objective_of: Callable[[float], Objective],
     measure: Callable[[Trial, int], Measurement],
-    out_of_time: Callable[[], bool],
+    most: int,
 ) -> PairedRepeats:
     """Run the best trial of a program in turn with its default; trials that are whole runs have no other end.
 
+    One that turns out too slow leaves what turns there are to the next best that was faster. What the search
+    measured of them counts as a turn: runs are few, and chance has chosen among few.
+
     Args:
         default: the default trial.
-        objective: whose cost is compared.
         searched: what the search measured.
+        objective_of: what is minimised, where the default takes so many seconds.
         measure: measures a trial for the turn of that number.
-        out_of_time: True once no turn may be begun.
+        most: turns there may be.
 
     Returns:
-        The turns; what the search measured of the default alone where nothing costs less, none without time.
+        The turns; what the search measured of the default alone where nothing costs less.
     """
-    best = min(searched, key=lambda trial: objective.known(searched[trial]))
-    if best == default:
+    cost = objective_of(searched[default].makespan_s or math.inf).known
+    left = [trial for trial in searched if cost(searched[trial]) < cost(searched[default])]
+    left.sort(key=lambda trial: cost(searched[trial]))
+    if not left:
         return PairedRepeats(({default: searched[default]},))
-    turns: list[Mapping[Trial, Measurement]] = []
-    for number, order in enumerate(((default, best), (best, default))[:PAIRS], start=1):
-        turn = {}
-        for trial in order:
-            if out_of_time():
-                return PairedRepeats()
-            turn[trial] = measure(trial, number)
-        turns.append(turn)
-    return PairedRepeats(tuple(turns))
+    assumed, held = Part(2.0 * ASSUMED_REPEATABILITY**2), 0
+    first, turns = {default: searched[default]}, list[Mapping[Trial, Measurement]]()
+    while True:
+        best, number = left[0], len(turns) + 1
+        first[best] = searched[best]
+        order = (default, best) if number % 2 else (best, default)
+        turns.append({trial: measure(trial, number) for trial in order})
+        paired, held = PairedRepeats((first, *turns), assumed=assumed), held + 1
+        joined = paired.joined()
+        if math.isinf(objective_of(joined[default].makespan_s or math.inf).known(joined[best])):
+            longest_s = (searched[best].makespan_s or math.inf) / (1.0 + _FASTER)
+            left, held = [trial for trial in left if (searched[trial].makespan_s or math.inf) <= longest_s], 0
+        if len(turns) >= most or held >= PAIRS or not left:
+            return paired
 
 
 # --- The Pareto front of a run: which trials are measured again, and which of them are on it.

@@ -560,7 +560,7 @@ class Session:
         self._begin_phase(objective)
         paired = PairedRepeats()
         whole_runs = bool(self._plan.programs)  # whose search leaves time for them
-        if limit is None or not limit.out_of_time or whole_runs:
+        if limit is None or not limit.out_of_time or (whole_runs and not self._is_over(0.0)):
             repeated = self._repeats(solo, objective)
             if repeated is None:
                 return limit  # no trial is valid: there is nothing to confirm
@@ -568,7 +568,7 @@ class Session:
             if whole_runs and self._default in paired.joined():
                 self._reference_s = paired.joined()[self._default].makespan_s
                 objective = self._final_objective
-            if len(paired.repeats) < (1 if whole_runs else LEAST_TURNS) and self.out_of_time:  # the least that compare
+            if len(paired.repeats) < LEAST_TURNS and self.out_of_time and not whole_runs:  # the least that compare
                 paired, limit = PairedRepeats(), self._limits.time_is_over()
         if paired.repeats:
             single = Objective("energy") if objective.is_front else objective
@@ -583,8 +583,9 @@ class Session:
     def _repeats(self, solo: SoloBests, objective: Objective) -> PairedRepeats | None:
         """Measure contenders again, turn by turn; None where no trial was valid."""
         if self._plan.programs:
+            left = None if self._limits.budget is None else self._limits.budget - len(self._trials)
             return in_turn_with_default(
-                self._default, objective, self._trials, self._repeat, lambda: self._is_over(0.0)
+                self._default, self._trials, self._limited, self._repeat, PAIRS + (left or 0) // 2
             )
         again = ContenderRepeats(
             self._plan,
@@ -732,10 +733,13 @@ class Session:
     @property
     def _final_objective(self) -> Objective:
         """The objective, limited to the allowed slowdown against the reference (or the fastest so far)."""
+        return self._limited(self._fastest_s() if self._reference_s is None else self._reference_s)
+
+    def _limited(self, reference_s: float) -> Objective:
+        """The objective, limited to the allowed slowdown against so many seconds."""
         request = self._plan.request
         if request.max_slowdown is None:
             return Objective(request.objective)
-        reference_s = self._fastest_s() if self._reference_s is None else self._reference_s
         return Objective(request.objective, limit_s=reference_s * (1 + request.max_slowdown))
 
     def _fastest_s(self) -> float:

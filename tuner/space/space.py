@@ -197,6 +197,8 @@ class Space(Sequence[Configuration]):
         )
 
     def __iter__(self) -> Iterator[Configuration]:
+        if not self.tunables:
+            yield Configuration({})
         for start in range(0, len(self), CHUNK_ROWS):
             chunk = [column[start : start + CHUNK_ROWS].tolist() for column in self._columns]
             for row in zip(*chunk, strict=True):
