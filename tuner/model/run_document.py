@@ -67,6 +67,11 @@ class RunSettings(TypedDict, total=False):
     program: ProgramDocument
 
 
+def program_of(document: "RunDocument") -> ProgramDocument | None:
+    """The program that a run tuned; None of kernels."""
+    return (document.get("settings") or {}).get("program")
+
+
 def placing(settings: Mapping[str, Any]) -> str:
     """Places beside each other that a run searched, in a word or three."""
     words = {"stream_priorities": "priorities", "sm_shares": "SM shares"}

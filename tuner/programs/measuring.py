@@ -71,7 +71,7 @@ Runner = Callable[[Trial, float, int], ProgramRun]
 class ProgramMeasurer:
     """Implements ``Measurer`` by whole runs; the first that is measured is the default.
 
-    A run that fails is tried once more. Where the sensor sees too little of the default, all are repeated.
+    A run that crashes is tried once more. Where the sensor sees too little of the default, all are repeated.
 
     Args:
         program: what runs.
@@ -128,14 +128,14 @@ class ProgramMeasurer:
         return self._measurement(run)
 
     def _attempted(self, trial: Trial) -> ProgramRun:
-        """Run a trial, and once more where it failed; not where it took too long."""
+        """Run a trial, and once more where it crashed; what took too long or was wrong will be again."""
         for last in (False, True):
             run = self._run(trial, self._most_s, self._times)
             self._measured_s += run.duration_s * self._times
-            if run.failure is None or run.failure[0] is Status.TIMEOUT or last:
+            if run.failure is None or run.failure[0] is not Status.CRASHED or last:
                 break
             if self._default_s is not None:
-                self._tell(f"a run failed, and is tried once more: {run.failure[1]}")
+                self._tell(f"a run crashed, and is tried once more: {run.failure[1]}")
         return run
 
     def _first(self, trial: Trial, run: ProgramRun) -> ProgramRun:
@@ -392,7 +392,8 @@ def open_runs(
     wanted = [request.sensor] if request.sensor else []
     with ExitStack() as stack:
         gpu = gpu_for(device_spec, wanted, "tuner program run", request.scope)
-        identity = DeviceIdentity(device_spec or "", gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
+        spec = device_spec or ("host" if gpu is THIS_HOST else "cuda:0")
+        identity = DeviceIdentity(spec, gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
         device = BystandingDevice(identity)
         samplers: tuple[PowerSampler, ...] = ()
         try:

@@ -91,7 +91,7 @@ def _plan(program: Program, request: SearchRequest, setup: MeasurementSetup) -> 
         pruned={},
         compile_errors=(),
     )
-    notices = [f"times and joules are those of one {program.counted.unit}"] if program.counted else []
+    notices = [f"times and joules are per unit of work, by {program.counted.name}"] if program.counted else []
     conditions = Conditions(
         workloads=((str(workload), workload.batch),),
         sources={kernel.name: kernel.fingerprint},

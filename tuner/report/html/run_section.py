@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from tuner.model.plan import PLACE, TunableValue
-from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
+from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument, program_of
 from tuner.model.units import moment, si
 from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of
 from tuner.report.clock_curve import clock_table
@@ -62,7 +62,7 @@ def _workload(
     defaults: Mapping[str, Configuration] | None,
 ) -> Markup:
     name = str(workload["name"])
-    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run)
+    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run, program=program_of(document))
     return element(
         "div",
         element("h4", name, dir="auto"),
@@ -142,7 +142,7 @@ def conditions_of(document: RunDocument) -> Iterator[tuple[str, str]]:
         if workload.get("batch") is not None:
             yield f"batch of {workload['name']}", f"{workload['batch']:,}"
     for key, value in (document.get("settings") or {}).items():
-        if value is not None and key != "energy_precision":
+        if value is not None and key not in ("energy_precision", "program"):
             words, text = field_words(key, value)
             yield f"option {words}", text
 
