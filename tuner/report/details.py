@@ -210,7 +210,8 @@ def repeating_command(document: RunDocument) -> str:
         texts = {"--restrict": program["rules"], "--metric": program["metrics"], "--keep": program["keep"]}
         told = [word for option, values in texts.items() for value in values for word in (option, value)]
         told += ["--per", program["per"]] if program["per"] else []
-        words = [*_options(document), *knobs, *told, "--", *program["command"]]
+        on = where if device != "host" else []
+        words = [*on, *_options(document), *knobs, *told, "--", *program["command"]]
         return shlex.join(["tuner", "program", "run", *words])
     return shlex.join(["tuner", "run", *specs, *where, *_options(document)])
 

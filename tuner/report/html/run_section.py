@@ -39,11 +39,16 @@ def build_panel(document: RunDocument) -> Markup | None:
     best, default = document["best"], document.get("default")
     if best is None:
         return None
+    program = program_of(document)
+    uses = [use_of(best, workload, document.get("run"), program=program) for workload in document["workloads"]]
     parts = [
-        _workload(best, workload, document.get("run"), None if default is None else default["configurations"])
-        for workload in document["workloads"]
+        _workload(best, str(workload["name"]), use, None if default is None else default["configurations"])
+        for workload, use in zip(document["workloads"], uses, strict=True)
     ]
     marked = " What differs from the default is marked." if default is not None else ""
+    if program is not None:
+        settings = paragraphs(_build_settings(best, default))
+        return panel("What to run", element("div", *parts, class_="builds"), settings, wide=True, id_="build")
     return panel(
         "What to build with",
         element("div", *parts, class_="builds"),
@@ -57,12 +62,11 @@ def build_panel(document: RunDocument) -> Markup | None:
 
 def _workload(
     best: TrialDocument,
-    workload: WorkloadDocument,
-    run: int | None,
+    name: str,
+    pasted: tuple[str, Sequence[str]],
     defaults: Mapping[str, Configuration] | None,
 ) -> Markup:
-    name = str(workload["name"])
-    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run, program=program_of(document))
+    configuration, (use, further) = best["configurations"][name], pasted
     return element(
         "div",
         element("h4", name, dir="auto"),
