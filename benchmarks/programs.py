@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from provenance import command_line, provenance, save
+from tuner.power.base import ClockReading
 
 from tuner.devices.choice import open_device
 from tuner.devices.gpu_models import GpuModel, gpu_model
@@ -27,7 +28,6 @@ from tuner.devices.simulated.time_model import active_watts, bandwidth, idle_wat
 from tuner.measurement.settle import SettingLock
 from tuner.model.objective import Objective
 from tuner.model.trial import Energy, Trial
-from tuner.power.base import ClockReading
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
 from tuner.programs.program import Program
 from tuner.programs.tuning import tune_program
@@ -86,10 +86,14 @@ def modelled(gpu: GpuModel, shape: Sequence[Phase], clock_mhz: float) -> tuple[f
         host_s = phase.share * TOP_S * ((1.0 - phase.busy) if not phase.overlapped else 1.0)
         took_s = max(cores_s + memory_s, host_s) if phase.overlapped else cores_s + memory_s + host_s
         square = gpu.voltage.squared(clock_mhz)
-        memory_w = active_watts(gpu, clock_mhz) + (gpu.power.memory_w + gpu.power.transport_w * square) / starved
+        memory_w = (
+            active_watts(gpu, clock_mhz) + (gpu.power.memory_w + gpu.power.transport_w * square) / starved
+        )
         idle_s = max(0.0, took_s - cores_s - memory_s)
         total_s += took_s
-        total_j += cores_s * load_watts(gpu, clock_mhz) + memory_s * memory_w + idle_s * idle_watts(gpu, clock_mhz)
+        total_j += (
+            cores_s * load_watts(gpu, clock_mhz) + memory_s * memory_w + idle_s * idle_watts(gpu, clock_mhz)
+        )
     return total_s, total_j
 
 
@@ -142,10 +146,11 @@ class Outcome:
 
 def search(gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Path) -> Outcome:
     """Search the clocks of one program, and hold the answer against the sweep."""
-    shape, noise = SHAPES[name], random.Random(f"{gpu.name} {name} {bound} {seed}")
+    shape = SHAPES[name]
+    noise = random.Random(f"{gpu.name} {name} {bound} {seed}")  # noqa: S311 - no secrets
     program = Program((name,))
 
-    def run(trial: Trial, most_s: float, times: int) -> ProgramRun:
+    def run(trial: Trial, _most_s: float, _times: int) -> ProgramRun:
         time_s, joules = modelled(gpu, shape, trial.clock_mhz or 0)
         time_s *= noise.gauss(1.0, TIME_NOISE)
         joules *= noise.gauss(1.0, JOULES_NOISE)
@@ -157,7 +162,12 @@ def search(gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Pat
         device, _notice = open_device(spec)
         clocks, _why = open_clocks(device)
         measurer = ProgramMeasurer(
-            program, run, SettingLock(clocks), precision=request.energy_precision, needs_energy=True, tell=print
+            program,
+            run,
+            SettingLock(clocks),
+            precision=request.energy_precision,
+            needs_energy=True,
+            tell=print,
         )
         yield MeasurementSetup(device, measurer, clocks, "", "modelled", 0.0, ())
         device.close()

@@ -104,7 +104,9 @@ class Tuned:
         words = ("program", "exec", *FIRST, "--use", "1", "--", *command)
         return begun(library(), self.folder, *words, code=OWN + COMMAND[2])
 
-    def await_lock(self, is_right: Callable[[int], bool], process: "subprocess.Popen[str] | None" = None) -> None:
+    def await_lock(
+        self, is_right: Callable[[int], bool], process: "subprocess.Popen[str] | None" = None
+    ) -> None:
         """Return when the lock of the GPU is as it should be."""
         until_s = time.monotonic() + PATIENCE_S
         while not is_right(int(self.state.locked_max_mhz)):

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.joules.traces import Recorder, Unattended, run_traced
+from tuner.joules.watching import THIS_HOST
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Status, Trial
 from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun, TracedRuns
@@ -24,8 +26,6 @@ from tuner.programs.tuning import tune_program
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
-from tuner.model.jobs import DeviceIdentity
-from tuner.joules.watching import THIS_HOST
 
 PYTHON = sys.executable
 
@@ -130,7 +130,11 @@ def test_metrics_of_a_file(tmp_path: Path) -> None:
     file.write_text('{"eval": {"accuracy": 0.93}}')
 
     assert (read.name, read.read("", time.time())) == ("accuracy", 0.93)
-    for content, says in (("{}", "has no eval.accuracy"), ("[", "result.json"), ('{"eval": {"accuracy": NaN}}', "nan")):
+    for content, says in (
+        ("{}", "has no eval.accuracy"),
+        ("[", "result.json"),
+        ('{"eval": {"accuracy": NaN}}', "nan"),
+    ):
         file.write_text(content)
         with pytest.raises(MetricError, match=says):
             read.read("", time.time())
@@ -176,7 +180,11 @@ def test_conditions_on_metrics() -> None:
         ("trap '' TERM; sleep 60 & wait; sleep 60", Unattended(most_s=0.2), (137, "", True, 0)),
         ("setsid sleep 60 & sleep 60 & echo done", Unattended(), (0, "done\n", False, 2)),
         ("test -e ran && echo again; touch ran", Unattended(times=2), (0, "again\n", False, 0)),
-        ("head -c 3000000 /dev/zero | tr '\\0' x; echo end", Unattended(), (0, "x" * (2**20 - 4) + "end\n", False, 0)),
+        (
+            "head -c 3000000 /dev/zero | tr '\\0' x; echo end",
+            Unattended(),
+            (0, "x" * (2**20 - 4) + "end\n", False, 0),
+        ),
     ],
     ids=["fails", "no-input", "ignores-sigterm", "leaves-daemons", "twice", "chatty"],
 )
@@ -208,7 +216,9 @@ def energy(joules: float, seconds: float, relative: float = 0.001) -> Energy:
     return Energy(joules, relative * joules, joules / seconds, "scripted", "gpu")
 
 
-def measurer(run: Callable[[Trial, float, int], ProgramRun], told: list[str], **options: object) -> ProgramMeasurer:
+def measurer(
+    run: Callable[[Trial, float, int], ProgramRun], told: list[str], **options: object
+) -> ProgramMeasurer:
     return ProgramMeasurer(
         program("true", **options),
         run,
@@ -260,7 +270,9 @@ def test_a_run_that_crashes_once_is_tried_again() -> None:
 def test_a_run_shorter_than_the_sensor_sees_is_repeated() -> None:
     """All trials are as many runs as take two seconds together; joules are those of one."""
     told: list[str] = []
-    run, asked = scripted(ProgramRun(0.1), ProgramRun(0.1, energy(20.0, 0.1)), ProgramRun(0.1, energy(10.0, 0.1)))
+    run, asked = scripted(
+        ProgramRun(0.1), ProgramRun(0.1, energy(20.0, 0.1)), ProgramRun(0.1, energy(10.0, 0.1))
+    )
     tries = measurer(run, told)
     results = [tries.measure(TRIAL, ()) for _ in range(2)]
 
@@ -300,7 +312,11 @@ def test_a_real_run_tells_how_it_failed() -> None:
 
 
 def searched(
-    costs: Callable[[int], tuple[float, float]], folder: Path, *, stop_after: int | None = None, **options: object
+    costs: Callable[[int], tuple[float, float]],
+    folder: Path,
+    *,
+    stop_after: int | None = None,
+    **options: object,
 ) -> tuple[Outcome, list[int]]:
     """Tune a program whose time and joules follow a knob."""
     ran: list[int] = []
@@ -400,7 +416,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 def test_requests_that_cannot_be(options: dict[str, object], says: str, tmp_path: Path) -> None:
     """Too few runs for an answer are refused before anything runs."""
     with pytest.raises(InputError, match=says):
-        searched(lambda x: (1.0, 1.0), tmp_path, **options)
+        searched(lambda _: (1.0, 1.0), tmp_path, **options)
 
 
 def test_signals_have_their_handlers_back() -> None:

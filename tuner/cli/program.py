@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.main import LazyGroup, orderly_stop
-from tuner.cli.options import database_option, named_database, search_option
+from tuner.cli.options import database_option, search_option
 from tuner.cli.output import echo, json_option
 from tuner.model.errors import InputError
 from tuner.model.options import OPTIONS
@@ -44,8 +44,8 @@ _gpu_option = click.option(
     "tunables",
     multiple=True,
     metavar="NAME=VALUES",
-    help="A knob: {NAME} in the command is each of VALUES, as in batch=8,16,32; the first is the default. With"
-    " ' if EXPRESSION' behind them, words with {NAME} are left out where that is false. May be repeated.",
+    help="A knob: {NAME} in the command is each of VALUES, as in batch=8,16,32; the first is the default."
+    " With ' if EXPRESSION' behind them, words with {NAME} are left out where it is false. May be repeated.",
 )
 @click.option(
     "--env",
@@ -73,7 +73,8 @@ _gpu_option = click.option(
     "--keep",
     multiple=True,
     metavar="CONDITION",
-    help="A condition on metrics, as in 'accuracy >= 0.92': a run that breaks it is no answer. May be repeated.",
+    help="A condition on metrics, as in 'accuracy >= 0.92': a run that breaks it is no answer. May be"
+    " repeated.",
 )
 @click.option(
     "--per", default="", metavar="METRIC", help="The metric that counts the work of a run, as in tokens."
@@ -134,9 +135,10 @@ def run(
         per=per,
     )
     request = SearchRequest(**options)
-    with orderly_stop("interrupted; runs that had ended are stored"), RunProgress(
-        request.objective, verbose=verbose
-    ) as progress:
+    with (
+        orderly_stop("interrupted; runs that had ended are stored"),
+        RunProgress(request.objective, verbose=verbose) as progress,
+    ):
         outcome = tune_program(
             tuned, request, progress, open_runs, device=device, database=database, resume=resume
         )

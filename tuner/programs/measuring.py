@@ -1,4 +1,4 @@
-"""A program's trials to numbers: whole runs, with their joules and what they tell, at a held clock and limit."""
+"""A program's trials to numbers: whole runs, with their joules, at a clock and limit that are held."""
 
 import math
 import time
@@ -40,6 +40,7 @@ _LONGEST = 2.0  # times the default: a slower run is ended
 _LONGEST_OF_UNITS = 10.0  # the same where work is counted, of which a run may do more
 _LEAST_ENDED_S = 1.0  # no run is ended before
 _TIME_REPEATS = 0.003  # relative standard deviation that times of whole runs have, where nothing tells
+_UNREAD = ClockReading(None)
 _TAIL_LINES, _TAIL_CHARACTERS = 5, 600  # of a failed run's output
 
 
@@ -60,7 +61,7 @@ class ProgramRun:
     energy: Energy | None = None
     metrics: dict[str, float] | None = None
     failure: tuple[Status, str] | None = None
-    clock: ClockReading = ClockReading(None)
+    clock: ClockReading = _UNREAD
     notes: tuple[str, ...] = ()
 
 
@@ -176,13 +177,16 @@ class ProgramMeasurer:
         time_s = run.duration_s / units
         energy = run.energy
         if energy is not None and units != 1.0:
-            energy = replace(
-                energy, joules=energy.joules / units, uncertainty_j=energy.uncertainty_j / units
-            )
+            energy = replace(energy, joules=energy.joules / units, uncertainty_j=energy.uncertainty_j / units)
         reasons = ", ".join(run.clock.throttle_reasons)
         flags = [Flag(FlagKind.THROTTLED, reasons)] if reasons else []
         seen_mhz, set_mhz = run.clock.mhz, self._setting.mhz
-        if set_mhz is not None and seen_mhz is not None and seen_mhz > set_mhz and self._setting.is_off(run.clock):
+        if (
+            set_mhz is not None
+            and seen_mhz is not None
+            and seen_mhz > set_mhz
+            and self._setting.is_off(run.clock)
+        ):
             # Below, it waited for something; above, somebody else has set another.
             flags.append(Flag(FlagKind.OFF_CLOCK, f"{seen_mhz:g} MHz seen, {set_mhz} MHz set"))
         flags += [Flag(FlagKind.OTHER, note) for note in run.notes]
@@ -273,9 +277,7 @@ class TracedRuns:
         if outcome.left:
             count = "one process" if outcome.left == 1 else f"{outcome.left} processes"
             notes.append(f"left {count} running, which ended with the run")
-        return ProgramRun(
-            duration_s, _energy(traced, times), metrics, failure, traced.clock, tuple(notes)
-        )
+        return ProgramRun(duration_s, _energy(traced, times), metrics, failure, traced.clock, tuple(notes))
 
 
 def _failure(outcome: CommandOutcome, most_s: float) -> tuple[Status, str] | None:
@@ -403,9 +405,7 @@ def open_runs(
             )
         except (SensorUnavailableError, DeviceUnavailableError) as error:
             if needs_energy:
-                raise InputError(
-                    f"--objective {request.objective}: {error}; use --objective time"
-                ) from error
+                raise InputError(f"--objective {request.objective}: {error}; use --objective time") from error
             tell(f"no energy is measured: {error}")
         clocks = limits = None
         no_clocks = no_limits = "there is no GPU"

@@ -26,7 +26,9 @@ _MOST_RUNS = 40  # that are made unasked
 _AT_THE_END = 2 * PAIRS
 _LEAST = 2 + _AT_THE_END  # the default and another setting
 
-Opener = Callable[[str | None, SearchRequest, Program, Callable[[str], None]], AbstractContextManager[MeasurementSetup]]
+Opener = Callable[
+    [str | None, SearchRequest, Program, Callable[[str], None]], AbstractContextManager[MeasurementSetup]
+]
 """Opens what a program is measured with, as ``measuring.open_runs`` does."""
 
 
@@ -65,7 +67,8 @@ def tune_program(
         )
     if len(space) == 1 and request.clocks == request.power_limits == "off":
         raise InputError(
-            f"{program.command[0]}: there is nothing to choose; give --clocks, --power-limits, --tunable or --env"
+            f"{program.command[0]}: there is nothing to choose; give --clocks, --power-limits, --tunable or"
+            " --env"
         )
     with Store(database) as store, opener(device, request, program, listener.told) as setup:
         plan = _plan(program, replace(request, budget=runs - _AT_THE_END), setup)

@@ -568,7 +568,8 @@ class Session:
             if whole_runs and self._default in paired.joined():
                 self._reference_s = paired.joined()[self._default].makespan_s
                 objective = self._final_objective
-            if len(paired.repeats) < LEAST_TURNS and self.out_of_time and not whole_runs:  # the least that compare
+            # the least that compare
+            if len(paired.repeats) < LEAST_TURNS and self.out_of_time and not whole_runs:
                 paired, limit = PairedRepeats(), self._limits.time_is_over()
         if paired.repeats:
             single = Objective("energy") if objective.is_front else objective

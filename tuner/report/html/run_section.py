@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from tuner.model.plan import PLACE, TunableValue
-from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument, program_of
+from tuner.model.run_document import RunDocument, TrialDocument, program_of
 from tuner.model.units import moment, si
 from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of
 from tuner.report.clock_curve import clock_table
@@ -40,7 +40,8 @@ def build_panel(document: RunDocument) -> Markup | None:
     if best is None:
         return None
     program = program_of(document)
-    uses = [use_of(best, workload, document.get("run"), program=program) for workload in document["workloads"]]
+    run = document.get("run")
+    uses = [use_of(best, workload, run, program=program) for workload in document["workloads"]]
     parts = [
         _workload(best, str(workload["name"]), use, None if default is None else default["configurations"])
         for workload, use in zip(document["workloads"], uses, strict=True)
