@@ -1,4 +1,4 @@
-"""A scene of ``clock_kills``: ``tuner program exec`` holds clock and power limit for a command, again and again."""
+"""A scene of ``clock_kills``: ``tuner program exec`` holds clock and power limit, run after run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
