@@ -125,14 +125,19 @@ def _state_moved(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
         yield last(rng)
     finally:
         if scene.state.exists():  # made anew by somebody: what is in it is lost
-            shutil.rmtree(scene.state)
+            _remove(scene.state)
         away.rename(scene.state)
+
+
+def _remove(folder: Path) -> None:
+    """Take a folder away at once: while files go one by one, the daemon could add another."""
+    shutil.rmtree(folder.rename(folder.with_name("removed")))
 
 
 @contextlib.contextmanager
 def _state_removed(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Somebody deletes all that is stored; after a while the daemon is started anew."""
-    shutil.rmtree(scene.state)
+    _remove(scene.state)
     time.sleep(rng.uniform(0.0, LONGEST_S))
     yield FaultReport(wiped=True)
     scene.stop()

@@ -1,4 +1,4 @@
-"""Programs as they are tuned: knobs, metrics, runs that fail, and a search of few runs."""
+"""Programs as they are tuned: tunables, metrics, runs that fail, and a search of few runs."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_knobs_go_into_words_and_environment() -> None:
-    """Placeholders are replaced, other braces are left, and a word without its knob is left out."""
+    """Placeholders are replaced, other braces are left, and a word without its tunable is left out."""
     tuned = program(
         "true", "--batch={batch}", '{"json": 1}', "--streams={streams}",
         tunables=("batch=8,16", "streams=2,4 if batch > 8"), environment=("THREADS=0.5,1e-3",),
@@ -318,7 +318,7 @@ def searched(
     stop_after: int | None = None,
     **options: object,
 ) -> tuple[Outcome, list[int]]:
-    """Tune a program whose time and joules follow a knob."""
+    """Tune a program whose time and joules follow a tunable."""
     ran: list[int] = []
     tuned = program("true", "{x}", tunables=(f"x={','.join(map(str, range(1, 7)))}",))
 

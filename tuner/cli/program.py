@@ -1,4 +1,4 @@
-"""``tuner program``: the best clock, power limit and knobs of any command, and the command with them."""
+"""``tuner program``: the best clock, power limit and tunables of any command, and the command with them."""
 
 import contextlib
 import sys
@@ -22,7 +22,7 @@ COMMANDS = {"run": "tuner.cli.program:run", "exec": "tuner.cli.program:execute"}
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def program() -> None:
-    """Whole programs: find the clock, power limit and knobs of any command, and run it with them."""
+    """Find the clock and settings of any command."""
 
 
 _COMMAND: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -44,7 +44,7 @@ _gpu_option = click.option(
     "tunables",
     multiple=True,
     metavar="NAME=VALUES",
-    help="A knob: {NAME} in the command is each of VALUES, as in batch=8,16,32; the first is the default."
+    help="A tunable: {NAME} in the command is each of VALUES, as in batch=8,16,32; the first is the default."
     " With ' if EXPRESSION' behind them, words with {NAME} are left out where it is false. May be repeated.",
 )
 @click.option(
@@ -52,14 +52,14 @@ _gpu_option = click.option(
     "environment",
     multiple=True,
     metavar="NAME=VALUES",
-    help="A knob that is an environment variable, as in OMP_NUM_THREADS=4,8. May be repeated.",
+    help="A tunable that is an environment variable, as in OMP_NUM_THREADS=4,8. May be repeated.",
 )
 @click.option(
     "--restrict",
     "rules",
     multiple=True,
     metavar="EXPRESSION",
-    help="A rule for the knobs, as in 'batch * workers <= 64'. May be repeated.",
+    help="A rule for the tunables, as in 'batch * workers <= 64'. May be repeated.",
 )
 @click.option(
     "--metric",
@@ -83,7 +83,7 @@ _gpu_option = click.option(
 @search_option(
     "budget",
     text="At most this many runs of the command, those that compare the answer included. Default: 10, and one"
-    " for each further configuration of the knobs up to 40.",
+    " for each further configuration of the tunables up to 40.",
 )
 @search_option("time_limit_s")
 @search_option("energy_precision", default=0.005)
@@ -111,7 +111,7 @@ def run(
     verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
-    """Run COMMAND again and again, and find the clock, power limit and knobs that suit it best.
+    """Run COMMAND again and again, and find the clock, power limit and tunables that suit it best.
 
     Each trial is a whole run without a terminal, whose time and joules are measured. At the end the best one
     and the command as it stands take turns. Clocks and power limits are restored on every way out.
@@ -155,7 +155,7 @@ def run(
 @_gpu_option
 @database_option
 def execute(command: tuple[str, ...], *, number: int, device: str | None, database: Path | None) -> None:
-    """Run COMMAND with the knobs of a run's answer, at its clock and power limit, which are restored.
+    """Run COMMAND with the tunables of a run's answer, at its clock and power limit, which are restored.
 
     Without COMMAND, that of the run. It keeps the terminal, signals reach it, and its exit code is passed on.
     The clock and the limit are held for the life of the command, and come back however that ends.

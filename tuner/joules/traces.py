@@ -257,7 +257,7 @@ class IdleTimes:
 
 @dataclass(frozen=True)
 class Unattended:
-    """How a command runs that has no terminal: no input, its output kept, in a session of its own.
+    """Way of running a command that has no terminal: no input, its output kept, in a session of its own.
 
     What asks this process to end ends the command, and what it leaves running is ended behind it.
 
@@ -496,7 +496,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 @dataclass(frozen=True)
 class _Ran:
-    """What became of a command; see ``CommandOutcome``."""
+    """Outcome of a command; see ``CommandOutcome``."""
 
     exit_code: int
     output: str = ""
@@ -527,7 +527,7 @@ class _OutputTail:
         return True
 
     def text(self) -> str:
-        """What is kept; bytes that are no UTF-8 are replaced."""
+        """The text that is kept; bytes that are no UTF-8 are replaced."""
         return self._kept.decode(errors="replace")
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Whole programs: the clock, the power limit and the knobs that suit any command best."""
+"""Whole programs: the clock, the power limit and the tunables that suit any command best."""

@@ -281,7 +281,7 @@ class TracedRuns:
 
 
 def _failure(outcome: CommandOutcome, most_s: float) -> tuple[Status, str] | None:
-    """How a run failed, and in words; None where it ended well."""
+    """The way a run failed, and that in words; None where it ended well."""
     if outcome.too_long:
         return Status.TIMEOUT, f"ended after {most_s:.3g} s, as it took too long"
     if outcome.exit_code == 0:

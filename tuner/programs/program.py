@@ -1,4 +1,4 @@
-"""A program to tune: its command with placeholders, its knobs, and what its output tells."""
+"""A program to tune: its command with placeholders, its tunables, and what its output tells."""
 
 import math
 import re
@@ -96,7 +96,7 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """What is counted, such as ``token``: of a rate what it is of, else the name."""
+        """The thing counted, such as ``token``: of a rate what it is of, else the name."""
         rate = _RATE.fullmatch(self.name)
         return self.name if rate is None else rate["unit"] or rate["of"]
 
@@ -161,7 +161,7 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-# --- Knobs, and the program.
+# --- Tunables, and the program.
 
 _WHEN = " if "
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
@@ -171,14 +171,14 @@ _INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|perl|ruby|node|julia|srun|mpi
 
 @dataclass(frozen=True)
 class Program:
-    """A command, its knobs, and what of its output counts.
+    """A command, its tunables, and what of its output counts.
 
     Attributes:
-        command: program and arguments; ``{name}`` stands for the value of a knob.
-        tunables: values of the knobs by name; the first of each is the default.
-        environment: knobs that are environment variables.
-        conditions: of the knobs that have a value only where an expression over those before is true.
-        rules: expressions over the knobs that must be true.
+        command: program and arguments; ``{name}`` stands for the value of a tunable.
+        tunables: values of the tunables by name; the first of each is the default.
+        environment: tunables that are environment variables.
+        conditions: of the tunables that have a value only where an expression over those before is true.
+        rules: expressions over the tunables that must be true.
         metrics: what each run tells.
         keep: conditions on metrics; a run that breaks one is no answer.
         per: name of the metric that counts the work of a run; empty for none.
@@ -216,7 +216,7 @@ class Program:
         conditions = {}
         for option, texts in (("--tunable", tunables), ("--env", environment)):
             for text in texts:
-                name, values, when = _knob(option, text)
+                name, values, when = _tunable(option, text)
                 if name in lists:
                     raise InputError(f"{option} {text}: {name} is named twice")
                 lists[name] = values
@@ -296,7 +296,7 @@ class Program:
         return value if rate is None else rate * duration_s
 
     def metrics_of(self, output: str, began_at: float) -> dict[str, float]:
-        """What a run tells, by the names of the metrics.
+        """The numbers that a run tells, by the names of the metrics.
 
         Raises:
             MetricError: it does not tell one, breaks a condition, or did no work.
@@ -316,7 +316,7 @@ class Program:
         return values
 
     def space(self) -> Space:
-        """The configurations of the knobs; one that is empty where there are none.
+        """The configurations of the tunables; one that is empty where there are none.
 
         Raises:
             InputError: values, conditions or rules that cannot be.
@@ -334,7 +334,7 @@ class Program:
     def rendered(self, configuration: Configuration) -> tuple[list[str], dict[str, str | None]]:
         """The command of a configuration, and its environment variables.
 
-        A word with the placeholder of a knob that has no value there is left out; such a variable is unset.
+        A word with the placeholder of a tunable that has no value there is left out; such a variable is unset.
         """
         values = {f"{{{name}}}": str(configuration[name]) for name in self.tunables if name in configuration}
         absent = [f"{{{name}}}" for name in self.tunables if name not in configuration]
@@ -362,7 +362,7 @@ class Program:
         return digest([self.document(), [_content(path) for path in paths]])
 
 
-def _knob(option: str, text: str) -> tuple[str, tuple[TunableValue, ...], str]:
+def _tunable(option: str, text: str) -> tuple[str, tuple[TunableValue, ...], str]:
     """Name, values and condition of ``name=1,2,4`` or ``name=1,2,4 if other > 1``."""
     listed, _, when = text.partition(_WHEN)
     name, equals, values = listed.partition("=")

@@ -21,7 +21,7 @@ from tuner.search.setup import MeasurementSetup
 from tuner.search.tuning import RunListener
 from tuner.space.occupancy import candidate
 
-_RUNS = 10  # of a program without knobs: six settings, and the best in turn with the default
+_RUNS = 10  # of a program without tunables: six settings, and the best in turn with the default
 _MOST_RUNS = 40  # that are made unasked
 _AT_THE_END = 2 * PAIRS
 _LEAST = 2 + _AT_THE_END  # the default and another setting
@@ -42,7 +42,7 @@ def tune_program(
     database: Path | None = None,
     resume: bool = False,
 ) -> Outcome:
-    """Search the clocks, power limits and knobs of a program; trials are stored as they end.
+    """Search the clocks, power limits and tunables of a program; trials are stored as they end.
 
     Args:
         program: what runs.

@@ -206,18 +206,18 @@ def repeating_command(document: RunDocument) -> str:
     device = document["device"].get("spec")
     where += ["--device", device] if device else []
     if (program := program_of(document)) is not None:
-        knobs = [word for name in program["tunables"] for word in _knob(program, name)]
+        tunables = [word for name in program["tunables"] for word in _tunable(program, name)]
         texts = {"--restrict": program["rules"], "--metric": program["metrics"], "--keep": program["keep"]}
         told = [word for option, values in texts.items() for value in values for word in (option, value)]
         told += ["--per", program["per"]] if program["per"] else []
         on = where if device != "host" else []
-        words = [*on, *_options(document), *knobs, *told, "--", *program["command"]]
+        words = [*on, *_options(document), *tunables, *told, "--", *program["command"]]
         return shlex.join(["tuner", "program", "run", *words])
     return shlex.join(["tuner", "run", *specs, *where, *_options(document)])
 
 
-def _knob(program: ProgramDocument, name: str) -> tuple[str, str]:
-    """The option that names a knob of a program."""
+def _tunable(program: ProgramDocument, name: str) -> tuple[str, str]:
+    """The option that names a tunable of a program."""
     values, when = ",".join(map(str, program["tunables"][name])), program["conditions"].get(name)
     option = "--env" if name in program["environment"] else "--tunable"
     return option, f"{name}={values}{f' if {when}' if when else ''}"
