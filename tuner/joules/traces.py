@@ -566,19 +566,21 @@ def _orphans_adopted() -> Iterator[Callable[[], int]]:
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def end() -> int:
-        ended: set[int] = set()
-        until_s = time.monotonic() + _LEFT_S
+        told: set[int] = set()
+        begun_s = time.monotonic()
         while left := _children() - before:
-            number = signal.SIGTERM if time.monotonic() < until_s else signal.SIGKILL
-            for pid in left if number == signal.SIGKILL else left - ended:
+            waited_s = time.monotonic() - begun_s
+            if waited_s > 2.0 * _LEFT_S:  # one that waits for a driver for ever
+                break
+            for pid in left if waited_s > _LEFT_S else left - told:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+                    os.kill(pid, signal.SIGKILL if waited_s > _LEFT_S else signal.SIGTERM)
             for pid in left:
                 with contextlib.suppress(ChildProcessError):
                     if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None:
-                        ended.add(pid)
+                        told.add(pid)
             time.sleep(_EDGE_POLL_S)
-        return len(ended)
+        return len(told)
 
     try:
         yield end

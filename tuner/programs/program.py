@@ -334,7 +334,7 @@ class Program:
     def rendered(self, configuration: Configuration) -> tuple[list[str], dict[str, str | None]]:
         """The command of a configuration, and its environment variables.
 
-        A word with the placeholder of a tunable that has no value there is left out; such a variable is unset.
+        A word with the placeholder of a tunable without a value there is left out; such a variable is unset.
         """
         values = {f"{{{name}}}": str(configuration[name]) for name in self.tunables if name in configuration}
         absent = [f"{{{name}}}" for name in self.tunables if name not in configuration]
