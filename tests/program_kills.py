@@ -73,7 +73,12 @@ def tune(database: Path) -> None:
         modelled, _notice = open_device("sim:h200")
         clocks, limits = open_clocks(modelled)[0], open_power_limits(modelled)[0]
         tries = ProgramMeasurer(
-            program, run, SettingLock(clocks, limits), precision=0.01, needs_energy=True, tell=str
+            program,
+            run,
+            SettingLock(clocks, limits),
+            precision=0.01,
+            needs_energy=True,
+            tell=list[str]().append,
         )
         device = BystandingDevice(DeviceIdentity("cuda:0", "NVIDIA H200", "GPU-1", "1", "", modelled=False))
         yield MeasurementSetup(device, tries, clocks, "", "scripted", 0.0, (), limits)

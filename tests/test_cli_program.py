@@ -184,6 +184,7 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
     ("words", "says"),
     [
         (("exec", "--use", "9"), "there is no such run"),
+        (("exec", "--use", "1", "--database", "/nowhere/tuner.db"), "/nowhere/tuner.db"),
         (("run", "--", "no-such-program"), "no such program"),
         (("run", "--", "true"), "there is nothing to choose"),
         (("run", "--clocks", "1", "--", "true"), "does not have 1 MHz"),

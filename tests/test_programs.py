@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -332,7 +333,9 @@ def searched(
 
     @contextmanager
     def opened(*_: object) -> Iterator[MeasurementSetup]:
-        tries = ProgramMeasurer(tuned, run, SettingLock(None), precision=0.01, needs_energy=True, tell=str)
+        tries = ProgramMeasurer(
+            tuned, run, SettingLock(None), precision=0.01, needs_energy=True, tell=list[str]().append
+        )
         device = BystandingDevice(DeviceIdentity("cuda:0", "a GPU", "GPU-1", "1", "", modelled=False))
         yield MeasurementSetup(device, tries, None, "", "scripted", 0.0, ())
 
@@ -413,7 +416,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"), [({"budget": 5}, "take 6 runs"), ({"time_limit_s": -1.0}, "--time-limit")]
 )
-def test_requests_that_cannot_be(options: dict[str, object], says: str, tmp_path: Path) -> None:
+def test_requests_that_cannot_be(options: dict[str, Any], says: str, tmp_path: Path) -> None:
     """Too few runs for an answer are refused before anything runs."""
     with pytest.raises(InputError, match=says):
         searched(lambda _: (1.0, 1.0), tmp_path, **options)

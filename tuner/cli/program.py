@@ -166,7 +166,8 @@ def execute(command: tuple[str, ...], *, number: int, device: str | None, databa
     from tuner.programs.program import Program
 
     with reading(database) as store:
-        found = next((one for one in store.history() if one.id == number), None)
+        history = [] if store is None else store.history()
+    found = next((one for one in history if one.id == number), None)
     best, stored = _answer(number, found)
     tuned = Program.of_document(stored)
     (values,) = best["configurations"].values()
