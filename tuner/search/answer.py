@@ -207,7 +207,8 @@ def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], 
 PAIRS = 2
 """Turns of a program's best trial with its default: there and back, so that a steady drift cancels."""
 
-_FASTER = 0.006  # by so much at least is the next best that takes a too slow one's place: times scatter
+TIMES_SCATTER = 0.006
+"""Twice the relative standard deviation that times of whole runs have."""
 
 
 def in_turn_with_default(
@@ -247,7 +248,7 @@ def in_turn_with_default(
         paired, held = PairedRepeats((first, *turns), assumed=assumed), held + 1
         joined = paired.joined()
         if math.isinf(objective_of(joined[default].makespan_s or math.inf).known(joined[best])):
-            longest_s = (searched[best].makespan_s or math.inf) / (1.0 + _FASTER)
+            longest_s = (searched[best].makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
             left, held = [trial for trial in left if (searched[trial].makespan_s or math.inf) <= longest_s], 0
         if len(turns) >= most or held >= PAIRS or not left:
             return paired

@@ -34,6 +34,7 @@ from tuner.search import verification
 from tuner.search.answer import (
     LONGEST_TIMED_S,
     PAIRS,
+    TIMES_SCATTER,
     Confirmation,
     ContenderRepeats,
     Outcome,
@@ -247,7 +248,9 @@ class Session:
             default = self._measure(self._default)
             if plan.programs:
                 self._reference_s = default.makespan_s
-                self._begin_phase(self._final_objective, self._expected)
+                # Within the limit by what times scatter, so that one is left where the nearest turns out slow.
+                within_s = (default.makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
+                self._begin_phase(self._limited(within_s), self._expected)
                 search = self._search_view({})
             with self._compilation.within(self._limits):
                 whole = plan.covers_space and self._limits.budget is None
