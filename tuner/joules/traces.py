@@ -491,7 +491,7 @@ def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
 _KEPT_BYTES = 2**20  # of the output: its end
 _READ_BYTES = 2**16
 _LEFT_S = 2.0  # for what a command has left running to end by itself, once it is told to
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -561,8 +561,9 @@ def _orphans_adopted() -> Iterator[Callable[[], int]]:
 
     So a daemon is found that has left the session of the command which started it.
     """
-    prctl = ctypes.CDLL(None).prctl
+    prctl, was = ctypes.CDLL(None).prctl, ctypes.c_int()
     before = _children()
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def end() -> int:
@@ -586,7 +587,7 @@ def _orphans_adopted() -> Iterator[Callable[[], int]]:
         yield end
     finally:
         end()
-        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        prctl(_PR_SET_CHILD_SUBREAPER, was.value, 0, 0, 0)
 
 
 def _children() -> set[int]:
