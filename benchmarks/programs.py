@@ -225,8 +225,7 @@ def main() -> int:
             place.mkdir()
             outcomes.append(search(gpu_model(gpu), shape, bound, seed, place))
     rows = {
-        words: summary([one for one in outcomes if one.bound == bound])
-        for words, bound in bounds.items()
+        words: summary([one for one in outcomes if one.bound == bound]) for words, bound in bounds.items()
     }
     for words, row in rows.items():
         numbers = ", ".join(

@@ -248,7 +248,7 @@ class Session:
             default = self._measure(self._default)
             if plan.programs:
                 self._reference_s = default.makespan_s
-                # Within the limit by what times scatter, so that one is left where the nearest turns out slow.
+                # Within the limit by the scatter of times, so that one is left where the nearest is too slow.
                 within_s = (default.makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
                 self._begin_phase(self._limited(within_s), self._expected)
                 search = self._search_view({})
