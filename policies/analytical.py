@@ -452,7 +452,7 @@ def _answer(search: Search, workload: int, choice: Choice | None) -> Configurati
         missing(candidates, search.limits, _roles(search, workload))
         or "none of its candidates could be compiled"
     )
-    if search.limits is not None:  # else it is a program, of which nobody expects one
+    if search.limits is not None or _roles(search, workload) is not None:  # else it is a program
         search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
     default = search.defaults[workload]
     legal = {candidate.configuration for candidate in candidates}

@@ -248,10 +248,13 @@ def in_turn_with_default(
         paired, held = PairedRepeats((first, *turns), assumed=assumed), held + 1
         joined = paired.joined()
         if math.isinf(objective_of(joined[default].makespan_s or math.inf).known(joined[best])):
-            longest_s = (searched[best].makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
-            left, held = [trial for trial in left if (searched[trial].makespan_s or math.inf) <= longest_s], 0
+            longest_s = (joined[best].makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
+            left, held = [each for each in left if (searched[each].makespan_s or math.inf) <= longest_s], 0
+            left = [each for each in left if each != best]
+            if left and len(turns) >= most:  # no turn is left for it
+                first[left[0]] = searched[left[0]]
         if len(turns) >= most or held >= PAIRS or not left:
-            return paired
+            return replace(paired, repeats=(first, *turns))
 
 
 # --- The Pareto front of a run: which trials are measured again, and which of them are on it.
