@@ -153,8 +153,10 @@ def test_what_is_stored_is_shown(tuned: Tuned) -> None:
 
 def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:
     """The command finds the clock of the answer, its exit code passes, and the clock comes back."""
-    process = tuned.executed("sh", "-c", "echo ready; read line; exit 7")
+    seen = tuned.folder / "seen"
+    process = tuned.executed("sh", "-c", f"echo ready; until test -e {seen}; do sleep 0.02; done; exit 7")
     tuned.await_lock(lambda mhz: mhz == 900, process)
+    seen.touch()
     out, err = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, tuned.state.locked_max_mhz) == (7, 0), err
