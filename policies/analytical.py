@@ -452,7 +452,8 @@ def _answer(search: Search, workload: int, choice: Choice | None) -> Configurati
         missing(candidates, search.limits, _roles(search, workload))
         or "none of its candidates could be compiled"
     )
-    search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
+    if search.limits is not None or _roles(search, workload) is not None:  # else it is a program
+        search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
     default = search.defaults[workload]
     legal = {candidate.configuration for candidate in candidates}
     return default if default in legal else candidates[0].configuration

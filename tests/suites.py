@@ -78,7 +78,8 @@ SUITES = {
         ),
         (
             *("policies", "power"),
-            *_rooms("cli client compiler daemon database devices kernel_files model search space system"),
+            *_rooms("cli client compiler daemon database devices joules kernel_files measurement model"),
+            *_rooms("programs report search space system"),
         ),
         (
             "test_clock_kills.py",

@@ -20,7 +20,15 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli", "tuner.inductor", "tuner.kernel_tuner", "tuner.triton"),
-    ("tuner.fft", "tuner.linalg", "tuner.python", "tuner.scan", "tuner.studies", "tuner.tridiagonal"),
+    (
+        "tuner.fft",
+        "tuner.linalg",
+        "tuner.programs",
+        "tuner.python",
+        "tuner.scan",
+        "tuner.studies",
+        "tuner.tridiagonal",
+    ),
     ("tuner.application", "tuner.daemon", "tuner.pool", "tuner.report"),
     ("tuner.search",),
     ("tuner.joules", "tuner.measurement"),

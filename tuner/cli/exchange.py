@@ -488,6 +488,7 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
 
 def _run(name: str, catalog: "Catalog", database: Path | None, max_slowdown: float | None) -> "ExportedRun":
     from tuner.kernel_files.build_record import with_kernels_of
+    from tuner.model.run_document import program_of
     from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
     from tuner.recordings.files import SHIPPED, matching, open_recording
     from tuner.report.answer import within_slowdown
@@ -501,6 +502,9 @@ def _run(name: str, catalog: "Catalog", database: Path | None, max_slowdown: flo
             raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {name} is a recording")
         return run_of_space(recording.space(matching(recording, ())))
     document = within_slowdown(document_of(name, database), max_slowdown)
+    if program_of(document) is not None:
+        number = document.get("run")
+        raise InputError(f"{name}: tuned a program, no kernel; tuner program exec --use {number} runs it")
     run = run_of_document(document, name if path.is_file() else f"run {name}")
     if not path.is_file() and not document.get("merged_from"):  # else its paths are of another host
         catalog, _ = with_kernels_of(catalog, document, document.get("run"))

@@ -158,6 +158,7 @@ COMMANDS = {
     "devices": "tuner.cli.devices:devices",
     "occupancy": "tuner.cli.devices:occupancy",
     "power": "tuner.cli.power:power",
+    "program": "tuner.cli.program:program",
     "clocks": "tuner.cli.devices:clocks",
     "completion": "tuner.cli.completion:completion",
     "doctor": "tuner.cli.devices:doctor",

@@ -350,13 +350,15 @@ def run(
                 exclusive_board=exclusive_board,
                 opener=opener_on(on, progress.told, database, resume=resume),
             )
-        _show_outcome(outcome, json_path, with_series=with_series, verbose=verbose)
+        show_outcome(outcome, json_path, with_series=with_series, verbose=verbose)
         failed = failed or bool(outcome.no_answer)
     if failed:
         sys.exit(1)
 
 
-def _show_outcome(outcome: "Outcome", json_path: str | None, *, with_series: bool, verbose: bool) -> None:
+def show_outcome(
+    outcome: "Outcome", json_path: str | None, *, with_series: bool = False, verbose: bool
+) -> None:
     """Write and show what a run has found; after Ctrl-C the command ends with that."""
     from tuner.model.records import RunStatus
     from tuner.report.run_report import run_report

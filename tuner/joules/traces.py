@@ -1,6 +1,7 @@
 """Traces of a command: it runs between two idle times while its power is recorded."""
 
 import contextlib
+import ctypes
 import math
 import os
 import resource
@@ -9,8 +10,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -254,6 +256,23 @@ class IdleTimes:
 
 
 @dataclass(frozen=True)
+class Unattended:
+    """Way of running a command that has no terminal: no input, its output kept, in a session of its own.
+
+    What asks this process to end ends the command, and what it leaves running is ended behind it.
+
+    Attributes:
+        environment: variables it has beside those of this process; None for one that it has not.
+        most_s: it is ended after so many seconds.
+        times: it runs so often, one run behind the other, while it succeeds.
+    """
+
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    most_s: float = math.inf
+    times: int = 1
+
+
+@dataclass(frozen=True)
 class CommandOutcome:
     """Outcome of a traced command.
 
@@ -263,6 +282,10 @@ class CommandOutcome:
         marks: (time, label) of what the command marked.
         dropped_marks: how many more it marked than are kept.
         overhead: processor time of this process while the command ran, in cores.
+        output: the end of what an unattended command printed last, errors too.
+        too_long: True where an unattended command was ended for the time that it took.
+        interrupted: True where one was ended because this process is to end.
+        left: processes that it had left running, which were ended.
     """
 
     exit_code: int
@@ -270,17 +293,23 @@ class CommandOutcome:
     marks: tuple[tuple[float, str], ...]
     dropped_marks: int
     overhead: float
+    output: str = ""
+    too_long: bool = False
+    interrupted: bool = False
+    left: int = 0
 
 
 def run_traced(
     command: Sequence[str],
     recorder: Recorder,
     idle: IdleTimes = IdleTimes(),
+    unattended: Unattended | None = None,
 ) -> CommandOutcome:
     """Run a command; record before, during and after it.
 
-    The command keeps this process's terminal, input and output. Signals that this process gets go on to it,
-    except those that the terminal has sent to both; the recording ends when the command does.
+    The command keeps this process's terminal, input and output, unless it is unattended. Signals that this
+    process gets go on to it, except those that the terminal has sent to both; the recording ends when the
+    command does.
 
     Raises:
         InputError: the command cannot be started, or there is no room for the pipe of its marks.
@@ -290,22 +319,53 @@ def run_traced(
         loop = _EventLoop(recorder, signals, marks)
         began_s = recorder.now()
         _before(loop, recorder, _idle_s(recorder, idle))
-        started_s = recorder.now()
-        with _started(command, marks) as child:
-            started_cpu_s = _cpu_s()
-            loop.attend(math.inf, child)
+        started_s, started_cpu_s = recorder.now(), _cpu_s()
+        if unattended is None:
+            with _started(command, {}, marks) as child:
+                loop.attend(math.inf, child)
+            ran = _Ran(exit_code(child))
+        else:
+            ran = _run_unattended(command, loop, recorder, marks, unattended)
         ended_s = recorder.now()
         overhead = (_cpu_s() - started_cpu_s) / (ended_s - started_s)
         marks.end()
         loop.unsent.clear()
         finished_s, after_s = _after(loop, recorder, ended_s, idle.after_s)
         return CommandOutcome(
-            exit_code=child.returncode if child.returncode >= 0 else _KILLED - child.returncode,
+            exit_code=ran.exit_code,
             timeline=ProgramTimeline(began_s, started_s, ended_s, finished_s, after_s),
             marks=tuple(marks.marks),
             dropped_marks=marks.dropped,
             overhead=overhead,
+            output=ran.output,
+            too_long=ran.too_long,
+            interrupted=ran.interrupted,
+            left=ran.left,
         )
+
+
+def run_attended(command: Sequence[str], environment: Mapping[str, str | None]) -> int:
+    """Run a command that keeps this process's terminal, input and output, and pass signals on to it.
+
+    Args:
+        command: program and arguments.
+        environment: see ``Unattended``.
+
+    Returns:
+        Its exit code, or 128 and the number of the signal that ended it.
+
+    Raises:
+        InputError: it cannot be started.
+    """
+    signals, started = SignalPipe((*TO_PASS_ON, signal.SIGCHLD)), _started(command, environment)
+    with signals, started as child:
+        _EventLoop(Recorder(()), signals).attend(math.inf, child)
+    return exit_code(child)
+
+
+def exit_code(child: "subprocess.Popen[bytes]") -> int:
+    """The exit code of a command that has ended, as shells tell it."""
+    return child.returncode if child.returncode >= 0 else _KILLED - child.returncode
 
 
 def _before(loop: "_EventLoop", recorder: Recorder, idle_s: float) -> None:
@@ -325,7 +385,7 @@ def _after(loop: "_EventLoop", recorder: Recorder, ended_s: float, idle_s: float
     recorder.edge(loop.pause, _NEAR_TICKS)
     infos = [channel.info for channel in recorder.channels]
     # The sensors' memory of the command, and some samples of the power that goes on after it.
-    loop.attend(ended_s + max(info.response.memory_s + _last_s(info) for info in infos))
+    loop.attend(ended_s + max((info.response.memory_s + _last_s(info) for info in infos), default=0.0))
     recorder.edge(loop.pause)
     settled_s = recorder.now()
     loop.attend(settled_s + idle_s)
@@ -346,8 +406,8 @@ def _marks(recorder: Recorder) -> MarkPipe:
 
 def _idle_s(recorder: Recorder, idle: IdleTimes) -> float:
     """Return the time to measure idle power before the command, in s."""
-    if idle.before_s is not None:
-        return idle.before_s
+    if idle.before_s is not None or not recorder.channels:
+        return idle.before_s or 0.0
     infos = [channel.info for channel in recorder.channels]
     return max(IDLE_S, *(info.response.memory_s + _IDLE_SAMPLES * info.period_s for info in infos))
 
@@ -363,31 +423,181 @@ def _cpu_s() -> float:
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], marks: MarkPipe) -> Iterator["subprocess.Popen[bytes]"]:
+def _started(
+    command: Sequence[str],
+    changes: Mapping[str, str | None],
+    marks: MarkPipe | None = None,
+    output: int | None = None,
+) -> Iterator["subprocess.Popen[bytes]"]:
     """Start the command; should this process fail while it runs, it is ended.
 
     It inherits what this process would have handed on to any program, the job server of a make for one, and a
-    copy of the pipe, so that marks can be written even if this process is killed.
+    copy of the pipe of marks, so that these can be written even if this process is killed.
+
+    Args:
+        command: program and arguments.
+        changes: of its environment, see ``Unattended``.
+        marks: what it may write marks into.
+        output: descriptor that one without a terminal prints to, which is closed here; None for one that
+            keeps this process's.
+
+    Raises:
+        InputError: it cannot be started.
     """
-    inherited = os.dup(marks.fileno())
-    os.set_inheritable(inherited, True)
-    environment = {**os.environ, VARIABLE: str(marks.path)}
-    try:
-        child = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603 - the user's own
-    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-        raise InputError(f"{command[0]}: cannot be started: {error}") from error
-    finally:
-        os.close(inherited)
+    environment = dict(os.environ)
+    for name, value in changes.items():
+        environment.pop(name, None)
+        environment |= {} if value is None else {name: value}
+    with contextlib.ExitStack() as stack:
+        if output is not None:  # so that its end is seen
+            stack.callback(os.close, output)
+        if marks is not None:
+            inherited = os.dup(marks.fileno())
+            stack.callback(os.close, inherited)
+            os.set_inheritable(inherited, True)
+            environment[VARIABLE] = str(marks.path)
+        try:
+            child = subprocess.Popen(  # noqa: S603 - the user's own
+                command,
+                env=environment,
+                close_fds=False,
+                stdin=None if output is None else subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=output is not None,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+            raise InputError(f"{command[0]}: cannot be started: {error}") from error
     try:
         yield child
     finally:
         if child.poll() is None:
-            child.terminate()
-            try:
-                child.wait(_GRACE_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            _end(child, whole_session=output is not None)
+
+
+def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
+    """End a command: by SIGTERM, and one that ignores it by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if whole_session else os.kill)(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_GRACE_S)
+            return
+    child.wait()
+
+
+# --- A command without a terminal: its output, its time, and what it leaves running.
+
+_KEPT_BYTES = 2**20  # of the output: its end
+_READ_BYTES = 2**16
+_LEFT_S = 2.0  # for what a command has left running to end by itself, once it is told to
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """Outcome of a command; see ``CommandOutcome``."""
+
+    exit_code: int
+    output: str = ""
+    too_long: bool = False
+    interrupted: bool = False
+    left: int = 0
+
+
+class _OutputTail:
+    """The end of what a command prints; the rest is read and forgotten."""
+
+    def __init__(self) -> None:
+        self._reads, self.writes = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._reads, False)
+        self._kept = bytearray()
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._reads
+
+    def read(self) -> bool:
+        """Take what is there; False where nobody can write any more."""
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._reads, _READ_BYTES):
+                self._kept += part
+                del self._kept[:-_KEPT_BYTES]
+            return False
+        return True
+
+    def text(self) -> str:
+        """The text that is kept; bytes that are no UTF-8 are replaced."""
+        return self._kept.decode(errors="replace")
+
+    def close(self) -> None:
+        """Release the pipe."""
+        os.close(self._reads)
+
+
+def _run_unattended(
+    command: Sequence[str], loop: "_EventLoop", recorder: Recorder, marks: MarkPipe, how: Unattended
+) -> _Ran:
+    """Run a command as often as is asked for, while it succeeds."""
+    ends_s = recorder.now() + how.most_s
+    with _orphans_adopted() as end_orphans:
+        for _ in range(how.times):
+            tail = _OutputTail()
+            with contextlib.closing(tail):
+                with _started(command, how.environment, marks, tail.writes) as child:
+                    loop.attend(ends_s, child, tail)
+                    ended_itself = child.poll() is not None
+                tail.read()
+                interrupted = bool(loop.unsent)
+                ran = _Ran(exit_code(child), tail.text(), not (ended_itself or interrupted), interrupted)
+            if ran.exit_code or ran.too_long or ran.interrupted:
+                break
+        return replace(ran, left=end_orphans())
+
+
+@contextlib.contextmanager
+def _orphans_adopted() -> Iterator[Callable[[], int]]:
+    """Have processes that lose their parent become children of this one: a function that ends them.
+
+    So a daemon is found that has left the session of the command which started it.
+    """
+    prctl, was = ctypes.CDLL(None).prctl, ctypes.c_int()
+    before = _children()
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def end() -> int:
+        told: set[int] = set()
+        begun_s = time.monotonic()
+        while left := _children() - before:
+            waited_s = time.monotonic() - begun_s
+            if waited_s > 2.0 * _LEFT_S:  # one that waits for a driver for ever
+                break
+            for pid in left if waited_s > _LEFT_S else left - told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if waited_s > _LEFT_S else signal.SIGTERM)
+            for pid in left:
+                with contextlib.suppress(ChildProcessError):
+                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None:
+                        told.add(pid)
+            time.sleep(_EDGE_POLL_S)
+        return len(told)
+
+    try:
+        yield end
+    finally:
+        end()
+        prctl(_PR_SET_CHILD_SUBREAPER, was.value, 0, 0, 0)
+
+
+def _children() -> set[int]:
+    """Processes whose parent is this one; none where the kernel does not tell."""
+    told = (task / "children" for task in Path("/proc/self/task").iterdir())
+    pids: set[int] = set()
+    for path in told:
+        with contextlib.suppress(OSError):
+            pids |= set(map(int, path.read_text().split()))
+    return pids
 
 
 class _EventLoop:
@@ -397,29 +607,50 @@ class _EventLoop:
         unsent: signals that came and were not passed on to a command.
     """
 
-    def __init__(self, recorder: Recorder, signals: SignalPipe, marks: MarkPipe) -> None:
+    def __init__(self, recorder: Recorder, signals: SignalPipe, marks: MarkPipe | None = None) -> None:
         self._recorder = recorder
         self._signals = signals
         self._marks = marks
         self.unsent: list[signal.Signals] = []
         self._watch = select.poll()
         self._watch.register(signals.fileno(), select.POLLIN)
-        self._watch.register(marks.fileno(), select.POLLIN)
+        if marks is not None:
+            self._watch.register(marks.fileno(), select.POLLIN)
 
-    def attend(self, until_s: float, child: "subprocess.Popen[bytes] | None" = None) -> None:
-        """Record until a time, the child's end, or, without a child, a signal."""
+    def attend(
+        self,
+        until_s: float,
+        child: "subprocess.Popen[bytes] | None" = None,
+        tail: _OutputTail | None = None,
+    ) -> None:
+        """Record until a time, the child's end, or a signal that is not passed on to a child.
+
+        Args:
+            until_s: the time.
+            child: the command; None while none runs.
+            tail: of an unattended command, which no signal is passed on to.
+        """
         now: Callable[[], float] = self._recorder.now
+        if tail is not None:
+            self._watch.register(tail.fileno(), select.POLLIN)
+        open_tail = tail
         while now() < until_s and not self.unsent:
-            self.pause(min(until_s, self._recorder.due_s) - now(), child)
+            self.pause(min(until_s, self._recorder.due_s) - now(), child if tail is None else None)
             self._recorder.poll()
+            if open_tail is not None and not open_tail.read():
+                self._watch.unregister(open_tail.fileno())
+                open_tail = None
             if child is not None and child.poll() is not None:
-                return
+                break
+        if open_tail is not None:
+            self._watch.unregister(open_tail.fileno())
 
     def pause(self, duration_s: float, child: "subprocess.Popen[bytes] | None" = None) -> None:
         """Wait for so long at most; take marks and signals that come."""
         # upwards: a wait that ends too early would be followed by one of zero
         self._watch.poll(math.ceil(max(0.0, duration_s) * 1e3) if duration_s < math.inf else None)
-        self._marks.read()
+        if self._marks is not None:
+            self._marks.read()
         for number in self._signals.take():
             if number == signal.SIGCHLD:
                 continue

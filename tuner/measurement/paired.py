@@ -407,10 +407,13 @@ class PairedRepeats:
     Attributes:
         repeats: the paired repeats.
         end: default and answer once more, when the GPU was warmest; empty where that was not measured.
+        assumed: relative variance of the ratio of two trials in one repeat, where too few tell of it; None
+            for what these few show.
     """
 
     repeats: tuple[Mapping[Trial, Measurement], ...] = ()
     end: Mapping[Trial, Measurement] = field(default_factory=dict)
+    assumed: Part | None = None
 
     def joined(self) -> dict[Trial, Measurement]:
         """Each contender's repeats in one measurement."""
@@ -464,7 +467,7 @@ class PairedRepeats:
             ratios.append((costs[0] / costs[1], costs[0] / costs[1] * unsure, None))
         if not ratios:
             return None
-        scatter = ratio_scatter(self.repeats, plain) if plain.needs_energy else None
+        scatter = (ratio_scatter(self.repeats, plain) if plain.needs_energy else None) or self.assumed
         value, uncertainty, degrees = joined_mean(ratios, scatter)
         turns = COVERAGE * uncertainty
         if not plain.needs_energy:

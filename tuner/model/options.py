@@ -223,9 +223,9 @@ class SearchOptions:
     )
     power_limits: str = _option(
         "off",
-        "Power limits of the GPU to search: off (as found), all, a LIST in W, or MIN:MAX[:STEP]. Restored"
-        " afterwards.",
-        Text("[a-z0-9:,]+", 1000, "off, all, a list in W or MIN:MAX[:STEP], e.g. 500,600,700"),
+        "Power limits of the GPU to search: off (as found), all, a LIST in W, MIN:MAX[:STEP], or 50%: from"
+        " that share of the highest on. Restored afterwards.",
+        Text("[a-z0-9:,%]+", 1000, "off, all, a list in W, MIN:MAX[:STEP] or SHARE%:, e.g. 500,600,700"),
         metavar="CHOICE",
     )
     budget: int | None = _option(

@@ -203,6 +203,8 @@ def measurement_record(measurement: Measurement) -> Record:
     record = asdict(measurement)
     for result in record["results"]:
         result["status"] = Status(result["status"]).value
+        if not result["metrics"]:
+            del result["metrics"]  # as below
     record["results"] = list(record["results"])
     record["bursts"] = record.pop("repeats")
     record["flags"] = [str(flag) for flag in measurement.flags]

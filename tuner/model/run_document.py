@@ -37,6 +37,19 @@ class Device(_Device, total=False):
     recorded: str
 
 
+class ProgramDocument(TypedDict):
+    """A program that was tuned: see ``tuner.programs.program.Program``."""
+
+    command: list[str]
+    tunables: dict[str, list[bool | int | float | str]]
+    environment: list[str]
+    conditions: dict[str, str]
+    rules: list[str]
+    metrics: list[str]
+    keep: list[str]
+    per: str
+
+
 class RunSettings(TypedDict, total=False):
     """Further settings that decide which trials are made, and how."""
 
@@ -51,6 +64,12 @@ class RunSettings(TypedDict, total=False):
     patience: Count | None
     runs: Number | None
     sensor: str | None
+    program: ProgramDocument
+
+
+def program_of(document: "RunDocument") -> ProgramDocument | None:
+    """The program that a run tuned; None of kernels."""
+    return (document.get("settings") or {}).get("program")
 
 
 def placing(settings: Mapping[str, Any]) -> str:
@@ -88,6 +107,7 @@ class WorkloadResultDocument(_WorkloadResult, total=False):
     """Result of one workload of a trial."""
 
     restore_s: Amount | None
+    metrics: dict[str, Number]
 
 
 class SearchedTrial(TypedDict, total=False):

@@ -138,6 +138,7 @@ class WorkloadResult:
         detail: what went wrong, for people.
         restore_s: part of that time in which arrays are restored behind the run, measured alone; 0 where none
             are.
+        metrics: of a program, what it told: (name, value).
     """
 
     status: Status
@@ -145,6 +146,7 @@ class WorkloadResult:
     spread_s: Amount = 0.0
     detail: str = ""
     restore_s: Amount = 0.0
+    metrics: tuple[tuple[str, Number], ...] = ()
 
 
 @dataclass(frozen=True)

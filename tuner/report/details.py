@@ -9,12 +9,14 @@ from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import (
     PowerLimitPoint,
+    ProgramDocument,
     RunDocument,
     ScatterDocument,
     TrialDocument,
     WallDocument,
     WorkloadDocument,
     placing,
+    program_of,
 )
 from tuner.model.units import half_percent, percent, significant, with_uncertainty
 from tuner.report.clock_curve import ratio_columns
@@ -203,7 +205,22 @@ def repeating_command(document: RunDocument) -> str:
     where = [word for file in files for word in ("--kernel", file)]
     device = document["device"].get("spec")
     where += ["--device", device] if device else []
+    if (program := program_of(document)) is not None:
+        tunables = [word for name in program["tunables"] for word in _tunable(program, name)]
+        texts = {"--restrict": program["rules"], "--metric": program["metrics"], "--keep": program["keep"]}
+        told = [word for option, values in texts.items() for value in values for word in (option, value)]
+        told += ["--per", program["per"]] if program["per"] else []
+        on = where if device != "host" else []
+        words = [*on, *_options(document), *tunables, *told, "--", *program["command"]]
+        return shlex.join(["tuner", "program", "run", *words])
     return shlex.join(["tuner", "run", *specs, *where, *_options(document)])
+
+
+def _tunable(program: ProgramDocument, name: str) -> tuple[str, str]:
+    """The option that names a tunable of a program."""
+    values, when = ",".join(map(str, program["tunables"][name])), program["conditions"].get(name)
+    option = "--env" if name in program["environment"] else "--tunable"
+    return option, f"{name}={values}{f' if {when}' if when else ''}"
 
 
 def repeating_hint(document: RunDocument) -> str:

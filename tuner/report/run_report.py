@@ -12,7 +12,7 @@ from rich.console import Group
 from tuner.model.errors import LaunchMisfitError
 from tuner.model.objective import TIMED, timing_of
 from tuner.model.plan import shown_values
-from tuner.model.run_document import RunDocument, WorkloadDocument, WorkloadSpace
+from tuner.model.run_document import RunDocument, WorkloadDocument, WorkloadSpace, program_of
 from tuner.model.trial import Flag, FlagKind
 from tuner.model.units import MODELLED, lasting, percent_with_interval
 from tuner.report.answer import comparisons, cost_line, front_table, totals, workloads_of
@@ -395,6 +395,8 @@ def holding(document: RunDocument) -> str:
 
     How other tuners timed what they recorded is not.
     """
+    if program_of(document) is not None:
+        return ""
     flags = (flag for workload in document["workloads"] for flag in workload.get("flags", ()))
     runtime = document["device"].get("runtime")
     by = dict.fromkeys(name for one in document["workloads"] for name in one.get("compilers", ["NVRTC"]))
@@ -411,7 +413,7 @@ def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterat
         named = f" --max-slowdown {100 * chosen:g}%{named}"
     texts: list[str] = []
     if best is not None and len(document["workloads"]) == 1:
-        use, further = use_of(best, document["workloads"][0], run, named)
+        use, further = use_of(best, document["workloads"][0], run, named, program_of(document))
         texts = [*([f"use: {use}"] if use else []), *further]
     elif best is not None and run is not None:
         texts = [f"use: {header_command(run, named)}"]

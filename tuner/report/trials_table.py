@@ -13,7 +13,15 @@ from tuner.model.expressions.callables import Expression
 from tuner.model.objective import NAMES, TIMED, UNITS, Objective, timing_of
 from tuner.model.options import SINGLE
 from tuner.model.plan import TunableValue
-from tuner.model.run_document import PARTS, Changes, Part, RunDocument, TrialDocument, WorkloadDocument
+from tuner.model.run_document import (
+    PARTS,
+    Changes,
+    Part,
+    ProgramDocument,
+    RunDocument,
+    TrialDocument,
+    WorkloadDocument,
+)
 from tuner.model.trial import Status
 from tuner.recordings.exchange.exported_run import build_of
 from tuner.report.layout import GAP, ReportLine, rows_in, table_lines
@@ -26,20 +34,27 @@ if TYPE_CHECKING:
 
 
 def use_of(
-    best: TrialDocument, workload: WorkloadDocument, run: int | None, named: str = ""
+    best: TrialDocument,
+    workload: WorkloadDocument,
+    run: int | None,
+    named: str = "",
+    program: ProgramDocument | None = None,
 ) -> tuple[str, list[str]]:
-    """Return the options that build the answer of a workload.
+    """Return the options that build the answer of a workload; of a program the command that runs it.
 
     Args:
         best: the answer.
         workload: one of its workloads.
         run: number of the run; None of one that is not stored.
         named: what a command must say to read the run's database.
+        program: that was tuned; None of kernels.
 
     Returns:
         Options or a command for a shell, empty where the compiler is told nothing; and lines about the source
         and the launches, for people.
     """
+    if program is not None:
+        return f"tuner program exec --use {run}{named} -- {shlex.join(program['command'])}", []
     build = build_of(best["configurations"][workload["name"]], workload.get("expanded"))
     lines = []
     try:

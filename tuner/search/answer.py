@@ -205,6 +205,59 @@ def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], 
     return tuple(clocks[mhz] for mhz in (above, below) if mhz is not None)
 
 
+PAIRS = 2
+"""Turns of a program's best trial with its default: there and back, so that a steady drift cancels."""
+
+TIMES_SCATTER = 0.006
+"""Twice the relative standard deviation that times of whole runs have."""
+
+
+def in_turn_with_default(
+    default: Trial,
+    searched: Mapping[Trial, Measurement],
+    objective_of: Callable[[float], Objective],
+    measure: Callable[[Trial, int], Measurement],
+    most: int,
+) -> PairedRepeats:
+    """Run the best trial of a program in turn with its default; trials that are whole runs have no other end.
+
+    One that turns out too slow leaves what turns there are to the next best that was faster. What the search
+    measured of them counts as a turn: runs are few, and chance has chosen among few.
+
+    Args:
+        default: the default trial.
+        searched: what the search measured.
+        objective_of: what is minimised, where the default takes so many seconds.
+        measure: measures a trial for the turn of that number.
+        most: turns there may be.
+
+    Returns:
+        The turns; what the search measured of the default alone where nothing costs less.
+    """
+    cost = objective_of(searched[default].makespan_s or math.inf).known
+    left = [trial for trial in searched if cost(searched[trial]) < cost(searched[default])]
+    left.sort(key=lambda trial: cost(searched[trial]))
+    if not left:
+        return PairedRepeats(({default: searched[default]},))
+    assumed, held = Part(2.0 * ASSUMED_REPEATABILITY**2), 0
+    first, turns = {default: searched[default]}, list[Mapping[Trial, Measurement]]()
+    while True:
+        best, number = left[0], len(turns) + 1
+        first[best] = searched[best]
+        order = (default, best) if number % 2 else (best, default)
+        turns.append({trial: measure(trial, number) for trial in order})
+        paired, held = PairedRepeats((first, *turns), assumed=assumed), held + 1
+        joined = paired.joined()
+        if math.isinf(objective_of(joined[default].makespan_s or math.inf).known(joined[best])):
+            longest_s = (joined[best].makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
+            left, held = [each for each in left if (searched[each].makespan_s or math.inf) <= longest_s], 0
+            left = [each for each in left if each != best]
+            if left and len(turns) >= most:  # no turn is left for it
+                first[left[0]] = searched[left[0]]
+        if len(turns) >= most or held >= PAIRS or not left:
+            return replace(paired, repeats=(first, *turns))
+
+
 # --- The Pareto front of a run: which trials are measured again, and which of them are on it.
 
 MOST_POINTS = 12  # of a front that are measured again: each takes three windows for joules

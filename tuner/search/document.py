@@ -33,9 +33,10 @@ from tuner.model.run_document import (
     WallDocument,
     WorkloadDocument,
     WorkloadPart,
+    WorkloadResultDocument,
     device_document,
 )
-from tuner.model.trial import Measurement, Trial, of_window, unpacked
+from tuner.model.trial import Measurement, Trial, WorkloadResult, of_window, unpacked
 from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -420,16 +421,20 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
         "gpu": None if measurement.gpu is None else cast("PoolGpuDocument", asdict(measurement.gpu)),
-        "workloads": {
-            name: {
-                "status": result.status.value,
-                "time_s": result.time_s,
-                "restore_s": result.restore_s,
-                "detail": result.detail,
-            }
-            for name, result in zip(names, measurement.results, strict=True)
-        },
+        "workloads": {name: _result(result) for name, result in zip(names, measurement.results, strict=True)},
     }
+
+
+def _result(result: WorkloadResult) -> WorkloadResultDocument:
+    record: WorkloadResultDocument = {
+        "status": result.status.value,
+        "time_s": result.time_s,
+        "restore_s": result.restore_s,
+        "detail": result.detail,
+    }
+    if result.metrics:
+        record["metrics"] = dict(result.metrics)
+    return record
 
 
 def is_confirmed(measurement: Measurement) -> bool:

@@ -77,6 +77,8 @@ class LimitReachedError(Exception):
 # --- Choices of clocks and power limits.
 
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
+_SHARE = re.compile(r"([1-9]\d?)%:")  # of the highest, and above
+_STEPS_OF_SHARE = 0.05  # of the highest: so far apart are those of a share
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
 _CHOSEN_LATER = (
@@ -105,6 +107,8 @@ class _Setting(NamedTuple):
             return ""
         bounds = _RANGE.fullmatch(text)
         if bounds is not None and int(bounds[1]) <= int(bounds[2]):
+            return ""
+        if self is _POWER_LIMITS and _SHARE.fullmatch(text):
             return ""
         return (
             f"{text!r} is not a choice of {self.name}s; write {', '.join(self.words)}, a list such as"
@@ -148,8 +152,9 @@ def choose_power_limits(text: str, supported_w: Sequence[int]) -> tuple[int, ...
     """The power limits to search, highest first; empty for ``off``.
 
     Args:
-        text: the option: ``off``, ``all``, ``600,700`` or ``MIN:MAX[:STEP]``. A list must name limits that
-            may be set; a range takes those in it, from the highest down, STEP (10 W) apart, as ``all`` does.
+        text: the option: ``off``, ``all``, ``600,700``, ``MIN:MAX[:STEP]`` or ``50%:``. A list must name
+            limits that may be set; a range takes those in it, from the highest down, STEP (10 W) apart, as
+            ``all`` does; a share those from so much of the highest on, 5 % of it apart.
         supported_w: what may be set, in whole watts.
 
     Raises:
@@ -168,6 +173,10 @@ def choose_power_limits(text: str, supported_w: Sequence[int]) -> tuple[int, ...
         )
     if text == "all":
         return tuple(_thinned(supported, _POWER_LIMITS.step))
+    if share := _SHARE.fullmatch(text):
+        lowest_w = math.ceil(int(share[1]) * supported[0] / 100)
+        step_w = max(_POWER_LIMITS.step, round(_STEPS_OF_SHARE * supported[0]))
+        return tuple(_thinned([watts for watts in supported if watts >= lowest_w], step_w))
     return _chosen(text, supported, _POWER_LIMITS)
 
 

@@ -58,6 +58,8 @@ class SearchPlan:
         strategy: a search strategy that no policy's name stands for, as while a model is trained.
         named: trials of a strategy that were named before anything was measured: they are measured again at
             the end whatever they cost, and neither clocks nor power limits are searched beside them.
+        programs: workloads of whole programs, prepared; none for kernels. A trial is then a run that takes
+            long: the best is run in turn with the default alone, and what a slowdown is of is the default.
     """
 
     request: SearchRequest
@@ -68,6 +70,7 @@ class SearchPlan:
     notices: tuple[str, ...] = ()
     strategy: Policy | None = None
     named: tuple[Trial, ...] = ()
+    programs: tuple[PreparedWorkload, ...] = ()
 
     @property
     def steers_clocks(self) -> bool:
@@ -115,6 +118,8 @@ class SearchPlan:
             EmptySpaceError: nothing is left of a workload's space.
             InputError: all of a space that is too large is to be measured.
         """
+        if self.programs:
+            return list(self.programs)
         spaces = prepared_workloads(self.workloads, device, self.request.min_occupancy)
         large = next((item for item in spaces if item.space.is_sample), None)
         if large is not None and self.request.policy == "exhaustive":

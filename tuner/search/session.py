@@ -33,10 +33,13 @@ from tuner.power.base import SpentEnergy
 from tuner.search import verification
 from tuner.search.answer import (
     LONGEST_TIMED_S,
+    PAIRS,
+    TIMES_SCATTER,
     Confirmation,
     ContenderRepeats,
     Outcome,
     against_random_inputs,
+    in_turn_with_default,
     other_winner,
     outcome_of,
     told_of_other,
@@ -187,7 +190,7 @@ class Session:
             begun = time.monotonic()
             resumed = self._open_run(owned, resume=resume, insisted=insisted)
             self._started_s = self._device.now_s()
-            self._measures_end = confirm and self._final_objective.needs_energy
+            self._measures_end = confirm and self._final_objective.needs_energy and not self._plan.programs
             status, notices = RunStatus.FAILED, list[str]()
             solo, co_run, priorities = SoloBests(), None, None
             try:
@@ -244,7 +247,13 @@ class Session:
             if self._pool is not None and self._default not in self._trials:
                 # All GPUs measure the default, while this one does.
                 self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
-            self._measure(self._default)
+            default = self._measure(self._default)
+            if plan.programs:
+                self._reference_s = default.makespan_s
+                # Within the limit by the scatter of times, so that one is left where the nearest is too slow.
+                within_s = (default.makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
+                self._begin_phase(self._limited(within_s), self._expected)
+                search = self._search_view({})
             with self._compilation.within(self._limits):
                 whole = plan.covers_space and self._limits.budget is None
                 if self._kept is not None and not whole and self._verified is None:
@@ -560,22 +569,17 @@ class Session:
         objective = self._final_objective
         self._begin_phase(objective)
         paired = PairedRepeats()
-        if limit is None or not limit.out_of_time:
-            again = ContenderRepeats(
-                self._plan,
-                objective,
-                self._trials,
-                recalled=self._recalled,
-                measure=self._repeat,
-                out_of_time=lambda: self.out_of_time,
-                rank=rank_in(self._spaces),
-                kept=self._kept,
-            )
-            repeated = again.run(self._default, solo.rival(self._trials, objective))
+        whole_runs = bool(self._plan.programs)  # whose search leaves time for them
+        if limit is None or not limit.out_of_time or (whole_runs and not self._is_over(0.0)):
+            repeated = self._repeats(solo, objective)
             if repeated is None:
                 return limit  # no trial is valid: there is nothing to confirm
             paired = repeated
-            if len(paired.repeats) < LEAST_TURNS and self.out_of_time:  # the least that compare
+            if whole_runs and self._default in paired.joined():
+                self._reference_s = paired.joined()[self._default].makespan_s
+                objective = self._final_objective
+            # the least that compare
+            if len(paired.repeats) < LEAST_TURNS and self.out_of_time and not whole_runs:
                 paired, limit = PairedRepeats(), self._limits.time_is_over()
         if paired.repeats:
             single = Objective("energy") if objective.is_front else objective
@@ -586,6 +590,25 @@ class Session:
             answer = None if outcome.answer is None else outcome.trials[outcome.answer][0]
         self._finish(paired, answer)
         return limit
+
+    def _repeats(self, solo: SoloBests, objective: Objective) -> PairedRepeats | None:
+        """Measure contenders again, turn by turn; None where no trial was valid."""
+        if self._plan.programs:
+            left = None if self._limits.budget is None else self._limits.budget - len(self._trials)
+            return in_turn_with_default(
+                self._default, self._trials, self._limited, self._repeat, PAIRS + (left or 0) // 2
+            )
+        again = ContenderRepeats(
+            self._plan,
+            objective,
+            self._trials,
+            recalled=self._recalled,
+            measure=self._repeat,
+            out_of_time=lambda: self.out_of_time,
+            rank=rank_in(self._spaces),
+            kept=self._kept,
+        )
+        return again.run(self._default, solo.rival(self._trials, objective))
 
     def _repeat(self, trial: Trial, repeat: int) -> Measurement:
         """Measure a contender once more, and tell of it; its repeats are stored joined."""
@@ -668,7 +691,7 @@ class Session:
         """
         outcome = self._outcome(RunStatus.FINISHED)
         timed = self._plan.request.objective == "time" and bool(self._confirmation.paired.repeats)
-        if outcome.answer is None or not timed:
+        if outcome.answer is None or not timed or self._plan.programs:
             return
         answer, known = outcome.trials[outcome.answer]
         if (known.makespan_s or 0.0) > LONGEST_TIMED_S:
@@ -733,15 +756,18 @@ class Session:
     @property
     def _is_limited(self) -> bool:
         """True under a slowdown limit: a time search comes first."""
-        return self._plan.request.max_slowdown is not None
+        return self._plan.request.max_slowdown is not None and not self._plan.programs
 
     @property
     def _final_objective(self) -> Objective:
         """The objective, limited to the allowed slowdown against the reference (or the fastest so far)."""
+        return self._limited(self._fastest_s() if self._reference_s is None else self._reference_s)
+
+    def _limited(self, reference_s: float) -> Objective:
+        """The objective, limited to the allowed slowdown against so many seconds."""
         request = self._plan.request
         if request.max_slowdown is None:
             return Objective(request.objective)
-        reference_s = self._fastest_s() if self._reference_s is None else self._reference_s
         return Objective(request.objective, limit_s=reference_s * (1 + request.max_slowdown))
 
     def _fastest_s(self) -> float:
@@ -752,10 +778,12 @@ class Session:
     def out_of_time(self) -> bool:
         """True once the time limit of the run is reached, but for the time that its end takes."""
         end_s, default = 0.0, self._trials.get(self._default)
+        if self._plan.programs and default is not None:
+            end_s = 2 * PAIRS * default.window_s
         if self._measures_end and default is not None and default.energy is not None:
             end_s = 2 * _WHOLE * default.window_s  # default and answer once more
-            if end_s * _ROOM > (self._limits.time_limit_s or 0.0):
-                end_s = 0.0
+        if end_s * _ROOM > (self._limits.time_limit_s or 0.0):
+            end_s = 0.0
         return self._is_over(end_s)
 
     def _is_over(self, early_s: float) -> bool:

@@ -122,7 +122,8 @@ class Space(Sequence[Configuration]):
 
         Args:
             tunables: value lists by name.
-            columns: one per tunable; -1 is no value, and stands before all values.
+            columns: one per tunable; -1 is no value, and stands before all values. Without any, the space
+                is one empty configuration.
             cartesian_size: None for the product of the value lists.
         """
         self.tunables = dict(tunables)
@@ -137,7 +138,7 @@ class Space(Sequence[Configuration]):
         self._absent = [int(len(column) and column.min() < 0) for column in columns]  # 1 where some have none
         lengths = [len(v) + absent for v, absent in zip(self.tunables.values(), self._absent, strict=True)]
         self._strides = [math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
-        self._codes = np.zeros(len(columns[0]), dtype=np.int64)
+        self._codes = np.zeros(len(columns[0]) if columns else 1, dtype=np.int64)
         for column, absent, stride in zip(columns, self._absent, self._strides, strict=True):
             self._codes += (column.astype(np.int64) + absent) * stride
 
@@ -196,6 +197,8 @@ class Space(Sequence[Configuration]):
         )
 
     def __iter__(self) -> Iterator[Configuration]:
+        if not self.tunables:
+            yield Configuration({})
         for start in range(0, len(self), CHUNK_ROWS):
             chunk = [column[start : start + CHUNK_ROWS].tolist() for column in self._columns]
             for row in zip(*chunk, strict=True):

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from tuner.model.plan import PLACE, TunableValue
-from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
+from tuner.model.run_document import RunDocument, TrialDocument, program_of
 from tuner.model.units import moment, si
 from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of
 from tuner.report.clock_curve import clock_table
@@ -40,11 +40,17 @@ def build_panel(document: RunDocument) -> Markup | None:
     best, default = document["best"], document.get("default")
     if best is None:
         return None
+    program = program_of(document)
+    run = document.get("run")
+    uses = [use_of(best, workload, run, program=program) for workload in document["workloads"]]
     parts = [
-        _workload(best, workload, document.get("run"), None if default is None else default["configurations"])
-        for workload in document["workloads"]
+        _workload(best, str(workload["name"]), use, None if default is None else default["configurations"])
+        for workload, use in zip(document["workloads"], uses, strict=True)
     ]
     marked = " What differs from the default is marked." if default is not None else ""
+    if program is not None:
+        settings = paragraphs(_build_settings(best, default))
+        return panel("What to run", element("div", *parts, class_="builds"), settings, wide=True, id_="build")
     return panel(
         "What to build with",
         element("div", *parts, class_="builds"),
@@ -58,12 +64,11 @@ def build_panel(document: RunDocument) -> Markup | None:
 
 def _workload(
     best: TrialDocument,
-    workload: WorkloadDocument,
-    run: int | None,
+    name: str,
+    pasted: tuple[str, Sequence[str]],
     defaults: Mapping[str, Configuration] | None,
 ) -> Markup:
-    name = str(workload["name"])
-    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run)
+    configuration, (use, further) = best["configurations"][name], pasted
     return element(
         "div",
         element("h4", name, dir="auto"),
@@ -143,7 +148,7 @@ def conditions_of(document: RunDocument) -> Iterator[tuple[str, str]]:
         if workload.get("batch") is not None:
             yield f"batch of {workload['name']}", f"{workload['batch']:,}"
     for key, value in (document.get("settings") or {}).items():
-        if value is not None and key != "energy_precision":
+        if value is not None and key not in ("energy_precision", "program"):
             words, text = field_words(key, value)
             yield f"option {words}", text
 

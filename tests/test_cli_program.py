@@ -1,0 +1,221 @@
+"""``tuner program`` on a fake GPU: clocks set, joules taken, the answer run, and everything restored."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import COMMAND, PATIENCE_S, begun, tuner
+from click.testing import Result
+from fake_nvml_state import (
+    CLOCKS_MHZ,
+    NO_PERMISSION,
+    State,
+    fake_nvml,
+    follow_real_time,
+    library,
+    script,
+    sensors_of_h200,
+)
+from tuner.power.clocks import control
+from tuner.power.clocks.actuator import ClockPaths
+
+FIRST = ("--device", "0")
+IDLE_W, CORES_W = 120.0, 480.0  # at the highest clock; that of the cores falls with its third power
+# The command in a process of its own, on the fake GPU.
+OWN = """
+import ctypes, pynvml, sys
+from pathlib import Path
+from tuner.power.clocks import control
+from tuner.power.clocks.actuator import ClockPaths
+library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
+pynvml.nvmlLib = ctypes.CDLL(library)
+nothing = folder / "nothing"
+control.SYSTEM = ClockPaths(library, nothing, nothing, folder / "run", nothing)
+"""
+
+
+@contextmanager
+def power_follows_the_clock(state: State) -> Iterator[None]:
+    """Let the GPU draw what its clock calls for, busy or not."""
+    segments, done = [(0.0, IDLE_W + CORES_W)], threading.Event()
+
+    def follow() -> None:
+        while not done.wait(0.005):
+            share = (state.locked_max_mhz or CLOCKS_MHZ[0]) / CLOCKS_MHZ[0]
+            if segments[-1][1] != (watts := IDLE_W + CORES_W * share**3):
+                segments.append((time.monotonic(), watts))
+                script(state, *segments)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def gpu(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[State]:
+    """An H200 that commands of this process find, and a database."""
+    patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    patch.setenv("TUNER_DATABASE", str(folder / "tuner.db"))
+    patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    patch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no driver (a test)")
+    nothing = folder / "nothing"
+    patch.setattr(control, "SYSTEM", ClockPaths(library(), nothing, nothing, folder / "run", nothing))
+    with fake_nvml(folder) as state:
+        script(state, (0.0, IDLE_W + CORES_W))
+        sensors_of_h200(state)
+        follow_real_time(state)
+        state.millijoules = 1
+        with power_follows_the_clock(state):
+            yield state
+
+
+def untagged(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A program that was tuned at three clocks: what was printed and written, and the GPU as it is left."""
+
+    result: Result
+    folder: Path
+    state: State
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "run.json").read_text()))
+
+    def executed(self, *command: str) -> "subprocess.Popen[str]":
+        """``tuner program exec`` with the answer, as a process of its own."""
+        words = ("program", "exec", *FIRST, "--use", "1", "--", *command)
+        return begun(library(), self.folder, *words, code=OWN + COMMAND[2])
+
+    def await_lock(
+        self, is_right: Callable[[int], bool], process: "subprocess.Popen[str] | None" = None
+    ) -> None:
+        """Return when the lock of the GPU is as it should be."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not is_right(int(self.state.locked_max_mhz)):
+            assert time.monotonic() < until_s
+            assert process is None or process.poll() is None, process.communicate()
+            threading.Event().wait(0.01)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
+    folder = tmp_path_factory.mktemp("program")
+    with pytest.MonkeyPatch.context() as patch, gpu(folder, patch) as state:
+        options = ("--clocks", "1980,1500,900", "--budget", "7", "--energy-precision", "10%")
+        words = ("--json", folder / "run.json", "--", "sleep", "0.4")
+        yield Tuned(tuner("program", "run", *FIRST, *options, *words), folder, state)
+
+
+def test_the_clock_of_least_joules(tuned: Tuned) -> None:
+    """The answer is the clock at which the GPU draws least, with joules that it drew, and a line to paste."""
+    best, default = tuned.document["best"], tuned.document["default"]
+
+    assert tuned.result.exit_code == 0, tuned.result.stderr
+    assert (best["clock_mhz"], default["clock_mhz"]) == (900, 1980)
+    for trial, mhz in ((best, 900), (default, 1980)):
+        watts = IDLE_W + CORES_W * (mhz / 1980) ** 3
+        assert trial["energy_j"] == pytest.approx(watts * trial["time_s"], rel=0.05)
+    assert "use: tuner program exec --use 1 -- sleep 0.4" in tuned.result.stdout
+    assert len(tuned.document["trials"]) == 3
+    assert tuned.document["clock_curve"]
+    assert (tuned.state.locked_max_mhz, tuned.state.sets) == (0, 6)  # three, and there and back at the end
+
+
+def test_what_is_stored_is_shown(tuned: Tuned) -> None:
+    """Other commands show a program like a run of kernels."""
+    for words in (("history",), ("show", "1"), ("report", "1", "--output", str(tuned.folder / "run.html"))):
+        result = tuner(*words)
+        assert result.exit_code == 0, result.output
+    assert "sleep@" in tuner("history").stdout
+    page = (tuned.folder / "run.html").read_text()
+    repeated = re.search("tuner program run --device 0 --objective energy .*-- sleep 0.4", untagged(page))
+    assert repeated is not None
+    assert tuner("db", "check").exit_code == 0
+
+
+def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:
+    """The command finds the clock of the answer, its exit code passes, and the clock comes back."""
+    seen = tuned.folder / "seen"
+    process = tuned.executed("sh", "-c", f"echo ready; until test -e {seen}; do sleep 0.02; done; exit 7")
+    tuned.await_lock(lambda mhz: mhz == 900, process)
+    seen.touch()
+    out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, tuned.state.locked_max_mhz) == (7, 0), err
+    assert "ready" in out
+    assert "held while it runs: 900 MHz" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signals) -> None:
+    """A signal reaches the command; of a kill the guardian makes good."""
+    process = tuned.executed("sh", "-c", "echo $$; exec sleep 60")
+    tuned.await_lock(lambda mhz: mhz == 900, process)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.send_signal(number)
+    process.wait(PATIENCE_S)
+    tuned.await_lock(lambda mhz: mhz == 0)
+
+    if number == signal.SIGKILL:
+        os.kill(pid, number)  # what it ran goes on without it
+    else:
+        assert process.returncode == 128 + number
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("exec", "--use", "9"), "there is no such run"),
+        (("exec", "--use", "1", "--database", "/nowhere/tuner.db"), "/nowhere/tuner.db"),
+        (("run", "--", "no-such-program"), "no such program"),
+        (("run", "--", "true"), "there is nothing to choose"),
+        (("run", "--clocks", "1", "--", "true"), "does not have 1 MHz"),
+        (("run", "--power-limits", "0%:", "--", "true"), "is not a choice of power limits"),
+        (("run", "--clocks", "all", "--budget", "3", "--", "true"), "take 6 runs"),
+        (("run", "--objective", "pareto", "--clocks", "all", "--", "true"), "a program has few runs"),
+        (("run", "--clocks", "all", "--", "false"), "fails as it stands: exit code 1"),
+        (("run", "--device", "sim:h200", "--clocks", "all", "--", "true"), "a simulated device"),
+        (("run", "--clocks", "all", "--metric", "a: (.)", "--", "true"), "nothing that it printed matches"),
+    ],
+)
+def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: str) -> None:
+    """A message, exit code 2, and nothing set."""
+    device = () if words[0] == "exec" or "--device" in words else FIRST
+    result = tuner("program", words[0], *device, *words[1:])
+
+    assert result.exit_code == 2, result.output
+    assert says in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output
+    assert tuned.state.locked_max_mhz == 0
+
+
+def test_a_clock_that_may_not_be_set(tuned: Tuned) -> None:
+    """Who may not set clocks is told so; nothing is left set."""
+    tuned.state.set = NO_PERMISSION
+    try:
+        result = tuner("program", "run", *FIRST, "--clocks", "900", "--power-limits", "50%:", "--", "true")
+    finally:
+        tuned.state.set = 0
+    assert result.exit_code != 0
+    assert "Error" in result.stderr
+    assert tuned.state.locked_max_mhz == 0

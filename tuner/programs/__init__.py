@@ -1,0 +1,1 @@
+"""Whole programs: the clock, the power limit and the tunables that suit any command best."""
