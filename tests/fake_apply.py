@@ -236,6 +236,8 @@ class DriverCupy(FakeCupy):
         self.gpu = device
 
     def _array(self, address: int) -> DeviceArray:
+        if not address:  # of a table without elements
+            return super().empty((0,), np.uint8)
         held = self.by_address[address]() if address in self.by_address else self._within(address)
         if held is None:
             raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
