@@ -65,6 +65,10 @@ _HEAD_BYTES = 100  # of a database of SQLite (https://sqlite.org/fileformat2.htm
 _LARGEST_PAGE = 65536
 CALIBRATIONS = "sensors.json"
 """Name of the file of calibrations, beside the database."""
+MOST_BYTES = 4 * 2**30
+"""Of all dated backups of a database together."""
+_KEPT = 3
+_ROOM = 2  # times the database, to leave some for what is stored next
 
 
 def _untold(done: int, total: int) -> None:
@@ -133,7 +137,7 @@ def back_up(path: Path, target: Path, *, progress: Progress = _untold) -> Manife
 def back_up_day(pair: Pair, path: Path, day: date) -> bool:
     """Write the backup of a day beside an open database unless there is one, and keep the last three.
 
-    Together they take ``_MOST_BYTES`` at most, but that the newest stays however large it is. Those of the
+    Together they take ``MOST_BYTES`` at most, but that the newest stays however large it is. Those of the
     database that was there before it count, too: a restored one does not take their place at once.
 
     Returns:
@@ -161,17 +165,12 @@ def back_up_day(pair: Pair, path: Path, day: date) -> bool:
         remove(fresh)
     ours = [each.path for each in backups(path, identity)]
     others = sorted((file for file in dated_files(path) if file not in ours), reverse=True)
-    left_bytes, newest = _MOST_BYTES, [*ours, *others]
+    left_bytes, newest = MOST_BYTES, [*ours, *others]
     for place, file in enumerate(newest):
         left_bytes -= file.stat().st_size
         if place >= _KEPT or (place and left_bytes < 0):
             file.unlink(missing_ok=True)
     return True
-
-
-_KEPT = 3
-_MOST_BYTES = 4 * 2**30
-_ROOM = 2  # times the database, to leave some for what is stored next
 
 
 def _write(
@@ -191,8 +190,9 @@ def _write(
         reading.text_factory = text_or_bytes
         unsound = differences(reading, None, VerifiedRows()) if verifies and copied.whole else iter(())
         if (first := next(unsound, None)) is not None:
-            count = 1 + sum(1 for _ in unsound)
-            raise SuspectError(f"{count} rows are damaged, such as {first.table.name} {named(first.key)}")
+            more = sum(1 for _ in unsound)
+            also = f", and {more} more rows" if more else ""
+            raise SuspectError(f"{first.table.name} {named(first.key)} is damaged{also}")
         tables = {name for (name,) in reading.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         rows = {
             name: reading.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608 - a name of ours
