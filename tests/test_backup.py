@@ -290,7 +290,7 @@ def test_a_damaged_database_has_no_backup(model: Model, written: Path, tmp_path:
     target = tmp_path / "tuner.backup"
     shutil.copy(written, target)
     for spoil, says in (
-        (row, "analytical key 1 is damaged; `tuner db repair` puts it right"),
+        (row, "is damaged; `tuner db repair` puts it right"),
         (page, "tuner db repair"),
         (future, "newer tuner"),
     ):
