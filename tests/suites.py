@@ -112,6 +112,7 @@ SUITES = {
         _rooms("database"),
         _rooms("application cli daemon devices kernel_files model prediction report studies"),
         (
+            "test_backup.py",
             "test_database_damage.py",
             "test_database_isolation.py",
             "test_database_mirror.py",

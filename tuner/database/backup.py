@@ -10,6 +10,7 @@ A restored database has an identity of its own, as it goes on from an earlier st
 first are those of another database then, and nothing of them comes back by itself.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -68,6 +69,8 @@ CALIBRATIONS = "sensors.json"
 MOST_BYTES = 4 * 2**30
 """Of all dated backups of a database together."""
 _KEPT = 3
+_UNFINISHED = ".tuner-unfinished"  # behind a name until the file is whole
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ROOM = 2  # times the database, to leave some for what is stored next
 
 
@@ -119,7 +122,7 @@ def back_up(path: Path, target: Path, *, progress: Progress = _untold) -> Manife
     """
     try:
         with held_folder(target.absolute().parent):  # two at a time would write to one file
-            fresh = new_file(target, None)
+            fresh = new_file(target, None, _UNFINISHED)
             try:
                 with source_of(path, target) as connection:
                     manifest = _write(connection, path, fresh, progress, verifies=True)
@@ -130,7 +133,9 @@ def back_up(path: Path, target: Path, *, progress: Progress = _untold) -> Manife
     except SuspectError as error:
         raise StoreDamagedError(f"{path}: {error}; `tuner db repair` puts it right") from error
     except OSError as error:
-        raise no_room(target, error) from error
+        if error.errno in _NO_ROOM:
+            raise no_room(target, error) from error
+        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
     return manifest
 
 
@@ -245,7 +250,7 @@ def restore(
                     " keeps it, and --replace puts the other in its place"
                 )
             same_owner = path.exists() and path.stat().st_uid == folder.stat().st_uid
-            fresh = new_file(path, path if same_owner else None, ".restored")
+            fresh = new_file(path, path if same_owner else None, _UNFINISHED)
             manifest = _received(source, name, fresh, progress)
             whole = _begin_anew(fresh, name)
             calibrations.add(path.with_name(CALIBRATIONS), manifest.calibrations)
@@ -253,6 +258,8 @@ def restore(
     except sqlite3.Error as error:
         raise translated(error, path) from error
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise no_room(path, error) from error
         raise unreadable(error, path) from error
     finally:
         if fresh is not None:
