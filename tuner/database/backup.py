@@ -240,7 +240,6 @@ def restore(
         StoreError: it is of a newer version, or cannot be put there.
     """
     folder = path.absolute().parent
-    fresh = None
     try:
         make_folder(folder)
         with without_daemon(folder), held_folder(folder):
@@ -251,19 +250,19 @@ def restore(
                 )
             same_owner = path.exists() and path.stat().st_uid == folder.stat().st_uid
             fresh = new_file(path, path if same_owner else None, _UNFINISHED)
-            manifest = _received(source, name, fresh, progress)
-            whole = _begin_anew(fresh, name)
-            calibrations.add(path.with_name(CALIBRATIONS), manifest.calibrations)
-            _replace(fresh, path, mirrored=whole)
+            try:
+                manifest = _received(source, name, fresh, progress)
+                whole = _begin_anew(fresh, name)
+                calibrations.add(path.with_name(CALIBRATIONS), manifest.calibrations)
+                _replace(fresh, path, mirrored=whole)
+            finally:
+                remove(fresh)
     except sqlite3.Error as error:
         raise translated(error, path) from error
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise no_room(path, error) from error
         raise unreadable(error, path) from error
-    finally:
-        if fresh is not None:
-            remove(fresh)
     return manifest
 
 
