@@ -61,7 +61,7 @@ MOST_SLOWER = 2.0
 _KERNELS = ("scan-lf", "scan-ks", "fft", "tridiag-cr", "tridiag-pcr")
 _SIZES = range(2, 10)  # exponents
 _PACE_S = 0.02  # between two questions
-_KILLED_TRIALS = 4000
+_KILLED_TRIALS = 1000
 _TUNER = (sys.executable, "-c", "from tuner.__main__ import main; main()")
 
 
@@ -284,8 +284,10 @@ def killed(folder: Path, kills: int) -> list[dict[str, Any]]:
             shutil.rmtree(path.parent)
             shutil.copytree(kept, path.parent)
             shutil.copy(first, target)
-            lasts_s, was_killed = killed_after(act, dice.uniform(0.0, lasts_s) if lasts_s else None, lasts_s)
+            lasted_s, was_killed = killed_after(act, dice.uniform(0.0, lasts_s) if lasts_s else None)
             row["killed" if was_killed else "ended_before"] += 1
+            if not was_killed:
+                lasts_s = (lasts_s + lasted_s) / 2 if lasts_s else lasted_s
             row[look()] += 1
         row["lasts_s"] = lasts_s
         rows.append(row)
@@ -293,11 +295,11 @@ def killed(folder: Path, kills: int) -> list[dict[str, Any]]:
     return rows
 
 
-def killed_after(act: Callable[[], object], seconds: float | None, lasts_s: float) -> tuple[float, bool]:
-    """Do something in a process that is killed after so long; None to let it end, and see how long it takes.
+def killed_after(act: Callable[[], object], seconds: float | None) -> tuple[float, bool]:
+    """Do something in a process that is killed after so long; None to let it end.
 
     Returns:
-        How long it takes at most, as far as was seen; and whether it was killed before its end.
+        How long it lasted, and whether it was killed before its end.
     """
     child, begin_s = os.fork(), time.perf_counter()
     if not child:
@@ -308,8 +310,7 @@ def killed_after(act: Callable[[], object], seconds: float | None, lasts_s: floa
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    ended = not os.WIFSIGNALED(status)
-    return max(lasts_s, time.perf_counter() - begin_s) if ended else lasts_s, not ended
+    return time.perf_counter() - begin_s, os.WIFSIGNALED(status)
 
 
 def put_back(file: Path, path: Path) -> None:
