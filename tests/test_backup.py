@@ -329,7 +329,7 @@ def test_a_full_disk_is_named_and_stays_as_it_is(model: Model, written: Path, tm
 
         full = tuner("db", "restore", written, "--database", disk / "tuner.db")
         assert full.exit_code == StoreFullError.exit_code
-        assert f"no room for the copy in {disk}" in full.stderr
+        assert f"{disk}: no room to restore {written}: " in full.stderr
         assert not (disk / "tuner.db").exists()
         assert not list(disk.glob("*unfinished*"))
 

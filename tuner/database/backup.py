@@ -56,6 +56,7 @@ from tuner.model.typed import sealed, unsealed
 from tuner.model.version import VERSION
 from tuner.power.response import calibrations
 from tuner.system.ownership import held_folder, without_daemon
+from tuner.system.untrusted.reading import shown_bytes
 from tuner.system.user_folders import make_folder
 
 _FORMAT = 1
@@ -251,7 +252,7 @@ def restore(
             same_owner = path.exists() and path.stat().st_uid == folder.stat().st_uid
             fresh = new_file(path, path if same_owner else None, _UNFINISHED)
             try:
-                manifest = _received(source, name, fresh, progress)
+                manifest = _received(source, name, fresh, mirror_of(path), progress)
                 whole = _begin_anew(fresh, name)
                 calibrations.add(path.with_name(CALIBRATIONS), manifest.calibrations)
                 _replace(fresh, path, mirrored=whole)
@@ -266,17 +267,23 @@ def restore(
     return manifest
 
 
-def _received(source: BinaryIO, name: str, fresh: Path, progress: Progress) -> Manifest:
+def _received(source: BinaryIO, name: str, fresh: Path, mirror: Path, progress: Progress) -> Manifest:
     """Write the database of a backup to a file, and verify all of it.
 
     Raises:
         InputError: see ``restore``.
+        StoreFullError: there is no room for it and its mirror.
         StoreError: it is of a newer version.
     """
     head = source.read(_HEAD_BYTES)
     length = _length(head)
     if not length:
         raise InputError(f"{name}: is no backup; name a file that `tuner db backup` wrote")
+    makes_room = mirror.stat().st_size if mirror.exists() else 0  # it goes before the new one is made
+    needed, free = length + max(0, length - makes_room), shutil.disk_usage(fresh.parent).free
+    if free < needed:
+        room = f"{shown_bytes(needed)} are needed, and {shown_bytes(free)} are free"
+        raise StoreFullError(f"{mirror.parent}: no room to restore {name}: {room}; nothing was changed")
     digest, done = hashlib.sha256(), 0
     with fresh.open("r+b") as file:
         piece = head
