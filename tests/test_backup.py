@@ -222,7 +222,7 @@ def test_a_database_is_replaced_on_request_alone(written: Path, model: Model, tm
         Ledger(database).add_uses({"later": 1.0})
     for words, says in (
         ((written,), "a database is there already; `tuner db backup"),
-        ((path, "--replace"), "makes a backup"),
+        ((path, "--replace"), "this is the database itself"),
         ((tmp_path / "missing",), "No such file"),
         ((tmp_path,), "Is a directory"),
     ):

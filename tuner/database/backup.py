@@ -244,7 +244,10 @@ def restore(
     try:
         make_folder(folder)
         with without_daemon(folder), held_folder(folder):
-            if not replace and any(file.exists() and file.stat().st_size for file in (path, mirror_of(path))):
+            there = [file.stat() for file in (path, mirror_of(path)) if file.exists()]
+            if any(os.path.samestat(os.fstat(source.fileno()), status) for status in there):
+                raise InputError(f"{name}: this is the database itself; name a backup of it")
+            if not replace and any(status.st_size for status in there):
                 raise InputError(
                     f"{path}: a database is there already; `tuner db backup --database {path} --output FILE`"
                     " keeps it, and --replace puts the other in its place"
