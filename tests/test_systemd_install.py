@@ -266,6 +266,57 @@ def test_results_are_removed_on_request_alone(tmp_path: Path) -> None:
     assert precious.is_file()
 
 
+def administered(folder: Path) -> tuple[Site, list[Path]]:
+    """An installed image, and what an administrator has added and changed."""
+    site = image(folder, tcp=True)
+    do(steps.install(site, Systemd()))
+    control = site.root / "etc/systemd/system.control/tuner.service.d/50-CPUWeight.conf"
+    drop_in = site.units / "tuner.service.d/override.conf"
+    added = [drop_in, control, site.settings / "kernels.d/own.toml", site.settings / "notes"]
+    for path in added:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("# mine\n")
+    (site.settings / "daemon.toml").write_text("# mine\n")
+    return site, added
+
+
+def test_what_an_administrator_added_is_named_and_goes_on_request_alone(tmp_path: Path) -> None:
+    """Drop-ins and settings stay and are told; with --purge nothing is left, also in a second call."""
+    site, added = administered(tmp_path)
+    words = do(steps.uninstall(site, Systemd()))
+    assert {f"keep {path}; --purge removes it" for path in added} <= set(words)
+    assert f"keep {site.settings / 'daemon.toml'}, which has changed since the installation" in words
+    assert all(path.read_text() == "# mine\n" for path in added)
+
+    words = do(steps.uninstall(site, Systemd(), with_results=True))
+    assert words[0].startswith("nothing is installed")
+    assert f"remove {site.settings} and all that is in it" in words
+    assert tree(site.root) == {}
+    assert not [word for word in words if word.startswith("keep /")]
+
+
+@pytest.mark.parametrize("after", range(0, 24, 3))
+def test_a_purge_half_way_is_finished(tmp_path: Path, after: int) -> None:
+    """Wherever it ends, a second call removes the rest."""
+    site, _ = administered(tmp_path)
+    do(steps.uninstall(site, Systemd(), with_results=True)[:after])
+    do(steps.uninstall(site, Systemd(), with_results=True))
+
+    assert tree(site.root) == {}
+
+
+def test_drop_ins_of_a_user_are_named(tmp_path: Path) -> None:
+    """They are the user's."""
+    site = of_user(tmp_path)
+    do(steps.install(site, Systemd()))
+    drop_in = site.units / "tuner.service.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("# mine\n")
+
+    assert f"keep {drop_in}, which is yours" in do(steps.uninstall(site, Systemd()))
+    assert drop_in.exists()
+
+
 def test_removing_stops_first(tmp_path: Path) -> None:
     """The service is stopped and disabled while its unit is still there to say how."""
     site, systemd = of_user(tmp_path), Systemd()
