@@ -1,7 +1,7 @@
 """Bayesian optimisation with a Gaussian process over configurations.
 
 The machine-learning methodology of "Performance Tuning for GPU-Embedded Systems" (section IV-B), which takes
-the linear model of coregionalisation and expected improvement from GPTune; both are this package's own here.
+tasks that are learnt together and expected improvement from GPTune; both are this package's own here.
 """
 
 import math
