@@ -26,6 +26,7 @@ LEAST_START = 4  # trials of the start design; of a single workload with more tu
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
+STEPS = 6  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 
@@ -118,7 +119,8 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
     """The next trial: in turn of all and of the neighbours of a good one; any while all have failed.
 
     Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
-    surrogate that knows little of it would not return to.
+    surrogate that knows little of it would not return to. Of a space that is too large to be listed, "all" is
+    a sample: there the best of it, and of the neighbours, are where climbs of expected improvement begin.
 
     Args:
         run: the search so far.
@@ -129,11 +131,16 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
     if learner.best is None:
         rows = learner.unmeasured()
         return Proposal(rows[int(draw.integers(len(rows)))], math.inf) if len(rows) else None
-    near = learner.propose_near((run.idle + supposed) // STALL) if (run.evaluations + supposed) % 2 else None
-    if near is not None:
+    odd = (run.evaluations + supposed) % 2
+    near = learner.propose_near((run.idle + supposed) // STALL) if odd or run.joint.is_sample else None
+    if near is not None and odd:
         return near
     outlook = learner.outlook()
-    return None if outlook is None else outlook.best
+    best = None if outlook is None else outlook.best
+    if not run.joint.is_sample:
+        return best
+    start = max((one for one in (near, best) if one is not None), key=lambda one: one.gain, default=None)
+    return None if start is None else learner.climbed(start, STEPS)
 
 
 def _likely(run: SearchRun, next_trials: int) -> list[Integers]:

@@ -300,6 +300,15 @@ class Learner:
         outlook = self.outlook_near(turn)
         return None if outlook is None or outlook.in_vain else replace(outlook.best, near=True)
 
+    def climbed(self, start: Proposal, steps: int) -> Proposal:
+        """The last of a climb of expected improvement from a proposal, neighbour by neighbour."""
+        for _ in range(steps):
+            outlook = self._outlook_around(start.row)
+            if outlook is None or outlook.in_vain or outlook.best.gain <= start.gain:
+                break
+            start = replace(outlook.best, near=True)
+        return start
+
     def outlook_near(self, turn: int) -> Outlook | None:
         """Return the prediction for the neighbours of a centre; None if none are left, or all have failed.
 
@@ -308,9 +317,13 @@ class Learner:
         """
         if self.best is None:
             return None
-        posterior, y, response = self._present()
+        self._train()
         centres = self._centres()
-        rows = self._joint.neighbours(centres[turn % len(centres)], self.measured)
+        return self._outlook_around(centres[turn % len(centres)])
+
+    def _outlook_around(self, centre: Integers) -> Outlook | None:
+        posterior, y, response = self._present()
+        rows = self._joint.neighbours(centre, self.measured)
         if not len(rows):
             return None
         x = self._features(rows)
