@@ -16,7 +16,7 @@ from tuner.space.search_view import Search
 from .analytical import answers
 from .descent import Attempt
 from .independent import SweepTime
-from .stopping import stop_rule
+from .stopping import StopRule
 from .surrogate.features import Integers
 from .surrogate.joint import Joint, start_rows
 from .surrogate.learner import Learner, SearchRun, best_known, learnt, nearest
@@ -48,7 +48,7 @@ def bayesian(
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
        cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
-    4. Stop: see `ExpectationStop`; or when another evaluation does not pay.
+    4. Stop: see `StopRule`; or when another evaluation does not pay.
 
     Where measuring the whole space takes little time, it is swept instead, the most promising trials first.
 
@@ -69,7 +69,7 @@ def bayesian(
 
     yield from run.measure(_start(run, seeds, 0 if sources else _wanted(joint), draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
-    stop = stop_rule(run, patience)
+    stop = StopRule(run, patience)
     sweep = SweepTime(search, sweep_s)
     while True:
         if run.learner.best is not None and sweep.fits(run.ended_s):
