@@ -279,10 +279,10 @@ def guarded(record: Record, seed: int, search: Callable[[], object]) -> Play:
     return record.finished(seed)
 
 
-def play_policy(game: Game, name: str, seed: int, budget: int) -> Play:
-    """Play one of our policies; one that stops by its own patience is made to go on to the budget."""
+def play_policy(game: Game, name: str, seed: int, budget: int, *, ends: bool = False) -> Play:
+    """Play one of our policies; one that ends by itself goes on to the budget, unless it ``ends``."""
     policy = registry.load("policy", name)
-    if "patience" in inspect.signature(policy).parameters:
+    if "patience" in inspect.signature(policy).parameters and not ends:
         policy = partial(policy, patience=math.inf)
     search = search_of(game.space, OBJECTIVE.cost, seed=seed, noise=noise)
     record = Record(game.times_s, budget)
