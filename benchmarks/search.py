@@ -33,7 +33,18 @@ from unittest import mock
 
 import numpy as np
 from provenance import command_line, provenance
-from search_games import Game, Play, Record, games_of, guarded, kernel_tuner_cache, key, play_policy
+from search_games import (
+    FAILING,
+    Game,
+    Play,
+    Record,
+    games_of,
+    guarded,
+    kernel_tuner_cache,
+    key,
+    play_policy,
+    with_failures,
+)
 from search_scores import Result, against_random, brief, marks, plot, result_of, row_of, scored, tables
 from trait_beliefs import believed, family_of
 from tuner.policies.surrogate import features, joint, learner
@@ -295,6 +306,7 @@ class Task:
     folder: str
     ends: bool
     family_out: bool
+    failing: str
 
 
 def peer_version(name: str) -> str:
@@ -353,6 +365,9 @@ def _options() -> argparse.Namespace:
         help="group spaces by families of kernels, believe of traits what other families tell, and compare"
         " ours with random",
     )
+    parser.add_argument(
+        "--failing", choices=FAILING, default="", help="let a third of every space fail: ours only"
+    )
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument(
@@ -374,12 +389,25 @@ def _run(options: argparse.Namespace) -> int:
     }
     if options.family_out:
         games = {at: replace(game, group=family_of(game)) for at, game in games.items()}
+    if options.failing:
+        games = {at: with_failures(game, options.failing) for at, game in games.items()}
     searchers = _searchers(options)
     if not games:
         raise InputError("no spaces: name a folder or files of recorded spaces, or give --h200")
+    altered = options.ends, options.family_out, options.failing
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
-            Task(*at, name, ours, seed, options.budgets, folder, options.ends, options.family_out): game
+            Task(
+                *at,
+                name,
+                ours,
+                seed,
+                options.budgets,
+                folder,
+                options.ends,
+                options.family_out,
+                options.failing,
+            ): game
             for at, game in games.items()
             for name, ours in searchers
             for seed in range(options.seeds)
@@ -441,6 +469,8 @@ def _played(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Play]]:
 def _solved(task: Task) -> tuple[Task, Play]:
     """In a child: one search."""
     game = _games(task.where)[task.place]
+    if task.failing:
+        game = with_failures(game, task.failing)
     budget = max(task.budgets)
     if task.ours:
         with _other_families(game) if task.family_out else contextlib.nullcontext():

@@ -31,6 +31,7 @@ class Result:
         means: number of evaluations -> the same, its mean over seeds.
         deviations: number of evaluations -> the same, its standard deviation over seeds.
         worst: number of evaluations -> what nine of ten seeds reach.
+        failed: share of the evaluations that failed; NaN where that was not stored.
         to: share of the optimum -> median over seeds of the evaluations that reached it; infinity for never.
         search_ms: median over seeds of the median and of the mean CPU time per evaluation.
         early: evaluations of the searches that ended by themselves.
@@ -50,6 +51,7 @@ class Result:
     means: Mapping[int, float]
     deviations: Mapping[int, float]
     worst: Mapping[int, float]
+    failed: float
     to: Mapping[float, float]
     search_ms: tuple[float, float] | None
     early: tuple[int, ...] = ()
@@ -102,6 +104,7 @@ def scored(game: Game, searcher: str, plays: Sequence[Play], budgets: Sequence[i
         means={n: statistics.fmean(found) for n, found in shares.items()},
         deviations={n: float(np.std(found, ddof=min(1, len(found) - 1))) for n, found in shares.items()},
         worst={n: float(np.quantile(found, 0.1)) for n, found in shares.items()},
+        failed=sum(play.failed for play in plays) / max(1, sum(play.evaluations for play in plays)),
         to={
             level: statistics.median_low(reached(play, optimum_s, level) for play in plays)
             for level in LEVELS
@@ -140,6 +143,7 @@ def row_of(result: Result) -> dict[str, Any]:
         "mean": [round(result.mean(n), 5) for n in result.budgets],
         "deviation": [round(result.deviations[n], 5) for n in result.budgets],
         "worst_tenth": [round(result.worst_tenth(n), 5) for n in result.budgets],
+        "failed": round(result.failed, 5),
         "evaluations_to": [_finite(result.evaluations_to(level)) for level in LEVELS],
         "search_ms": result.search_ms,
         "curve": [[number, round(share, 5)] for number, share in result.curve],
@@ -165,6 +169,7 @@ def result_of(row: Mapping[str, Any]) -> Result:
         means=dict(zip(budgets, row["mean"], strict=True)),
         deviations=dict(zip(budgets, row.get("deviation", [math.nan] * len(budgets)), strict=True)),
         worst=dict(zip(budgets, row["worst_tenth"], strict=True)),
+        failed=row.get("failed", math.nan),
         to={
             level: math.inf if n is None else n
             for level, n in zip(LEVELS, row["evaluations_to"], strict=True)
