@@ -397,17 +397,7 @@ def _run(options: argparse.Namespace) -> int:
     altered = options.ends, options.family_out, options.failing
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
-            Task(
-                *at,
-                name,
-                ours,
-                seed,
-                options.budgets,
-                folder,
-                options.ends,
-                options.family_out,
-                options.failing,
-            ): game
+            Task(*at, name, ours, seed, options.budgets, folder, *altered): game
             for at, game in games.items()
             for name, ours in searchers
             for seed in range(options.seeds)
