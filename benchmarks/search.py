@@ -522,7 +522,7 @@ def _document(rows: Sequence[dict[str, Any]]) -> str:
 
 def _nameless(word: str) -> str:
     """An argument without the directories of the machine it was given on."""
-    return Path(word).name if Path(word).exists() else word
+    return Path(word).name if os.sep in word else word
 
 
 def _version(name: str) -> str | None:
