@@ -141,7 +141,9 @@ def test_what_fails_at_random_is_not_avoided() -> None:
     for seed in range(12):
         draw = np.random.default_rng(seed)
         failures = FailureModel(np.arange(3), grid)
-        failures.add(grid[draw.choice(len(grid), 60, replace=False)], (draw.random(60) < 0.3) * 1.0)
+        failures.add(
+            grid[draw.choice(len(grid), 60, replace=False)], (draw.random(60) < 0.3).astype(np.float64)
+        )
         silent += not failures.log_chance_to_work().any()
 
     assert silent >= 10
