@@ -133,6 +133,7 @@ def not_paying(saving: float, price: float, runs: float) -> str:
 
 BELIEVED = 0.02  # of that: predictions below it are believed; docs/lab says how often they err
 SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
+LONG = 0.6  # of the evaluations in vain, after which what no tunable explains is hoped for no more
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST_EVALUATIONS = 8  # evaluations that must have gained less, however few there were
@@ -149,7 +150,8 @@ class StopRule:
     Too little is less than `GAIN`, by prediction and by experience.
 
     *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
-    rougher than what was seen of it, so it has to be `BELIEVED` times as low. *Experience*: what the latest
+    rougher than what was seen of it, so it has to be `BELIEVED` times as low. Where the latest `LONG` of the
+    evaluations gained nothing, it leaves out what no tunable explains. *Experience*: what the latest
     `SHARE` of the evaluations gained (`SHARE_AT_ONCE` where several are measured at once), or as many as
     `REST` of those left in a small space. Both are asked when `ROOTS` times the root of the space's size are
     measured, or `ENOUGH`, or of several workloads as many as they have configurations (and clocks): their
@@ -225,12 +227,16 @@ class StopRule:
         if lowest < earlier * (1 - least):
             return False
         outlook = run.learner.outlook()
-        if outlook is None or outlook.expected_gain >= BELIEVED * least:
+        if outlook is None:
+            return False
+        long_ago = run.lowest[count - 1 - math.ceil(LONG * count)]
+        expected = outlook.expected_gain(unexplained=lowest < long_ago * (1 - least))
+        if expected >= BELIEVED * least:
             return False
         little = f"less than {100 * GAIN:.2g} %" if least == GAIN else "less than can be measured"
         run.search.tell(f"done: the rest is expected to gain {little}")
         run.search.tell(
-            f"bayesian: the rest is predicted to gain {100 * outlook.expected_gain:.2f} %, and the last"
+            f"bayesian: the rest is predicted to gain {100 * expected:.2f} %, and the last"
             f" {latest} trials gained {100 * (1 - lowest / earlier) if earlier else 0.0:.1f} %"
             f"{run.search.suffix}"
         )

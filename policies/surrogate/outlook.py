@@ -147,16 +147,21 @@ class Outlook:
         """The ``count`` trials of highest expected improvement, the highest first."""
         return list(self.rows[self._highest(count)])
 
-    @cached_property
-    def expected_gain(self) -> float:
+    def expected_gain(self, *, unexplained: bool = True) -> float:
         """Expected gain of measuring all, as a fraction of the lowest cost.
 
-        The mean over draws of all trials together, so that those that are alike count once. What tunables do
-        not explain is left out: no prediction leads there, and of a rough space chance alone would promise
-        some gain for ever.
+        The mean over draws of all trials together, so that those that are alike count once.
+
+        Args:
+            unexplained: with what tunables do not explain. No prediction leads there, and of a rough space it
+                promises some gain for ever.
         """
         chosen, draw = self._highest(MOST), np.random.default_rng(0)
-        drawn = cholesky(self.covariance(chosen)) @ draw.standard_normal((len(chosen), DRAWS))
+        covariance = self.covariance(chosen)
+        if unexplained:
+            own = self.deviation[chosen] ** 2 - np.diag(covariance)
+            covariance = covariance + np.diag(np.maximum(own, 0.0))
+        drawn = cholesky(covariance) @ draw.standard_normal((len(chosen), DRAWS))
         drawn += self.mean[chosen, None]
         fails = draw.random(drawn.shape) >= np.exp(self.works[chosen, None])
         lowest = np.where(fails, np.inf, drawn).min(axis=0)
