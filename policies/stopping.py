@@ -131,7 +131,7 @@ def not_paying(saving: float, price: float, runs: float) -> str:
     return f"another trial is expected to save {expected} over {used} run{'' if used == '1' else 's'}"
 
 
-BELIEVED = 0.02  # of that: predictions below it are believed; docs/lab says how often they err
+BELIEVED = 0.01  # of that: predictions below it are believed; docs/lab says how often they err
 SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
 LONG = 0.6  # of the evaluations in vain, after which what no tunable explains is hoped for no more
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
