@@ -24,7 +24,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -33,8 +33,21 @@ from unittest import mock
 
 import numpy as np
 from provenance import command_line, provenance
-from search_games import Game, Play, Record, games_of, guarded, kernel_tuner_cache, key, play_policy
-from search_scores import Result, brief, marks, plot, result_of, row_of, scored, tables
+from search_games import (
+    FAILING,
+    Game,
+    Play,
+    Record,
+    games_of,
+    guarded,
+    kernel_tuner_cache,
+    key,
+    play_policy,
+    with_failures,
+)
+from search_scores import Result, against_random, brief, marks, plot, result_of, row_of, scored, tables
+from trait_beliefs import believed, family_of
+from tuner.policies.surrogate import features, joint, learner
 
 from tuner.model import registry
 from tuner.model.errors import InputError, TunerError
@@ -289,8 +302,11 @@ class Task:
     searcher: str
     ours: bool
     seed: int
-    budget: int
+    budgets: tuple[int, ...]
     folder: str
+    ends: bool
+    family_out: bool
+    failing: str
 
 
 def peer_version(name: str) -> str:
@@ -336,6 +352,22 @@ def _options() -> argparse.Namespace:
         help="main of Kernel Tuner's, pyatf, none, or names; several with commas (%(default)s)",
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="searches per space (%(default)s)")
+    parser.add_argument(
+        "--budgets",
+        type=lambda text: tuple(map(int, text.split(","))),
+        default=BUDGETS,
+        help="evaluations after which searches are scored, the largest last (20,50,100,200)",
+    )
+    parser.add_argument("--ends", action="store_true", help="let ours end by themselves, before the budget")
+    parser.add_argument(
+        "--family-out",
+        action="store_true",
+        help="group spaces by families of kernels, believe of traits what other families tell, and compare"
+        " ours with random",
+    )
+    parser.add_argument(
+        "--failing", choices=FAILING, default="", help="let a third of every space fail: ours only"
+    )
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument(
@@ -353,13 +385,19 @@ def _run(options: argparse.Namespace) -> int:
         (where, place): game
         for where in [*options.spaces, *(["h200"] if options.h200 else [])]
         for place, game in enumerate(games_of(where))
+        if not options.family_out or len(game.space.workloads) == 1
     }
+    if options.family_out:
+        games = {at: replace(game, group=family_of(game)) for at, game in games.items()}
+    if options.failing:
+        games = {at: with_failures(game, options.failing) for at, game in games.items()}
     searchers = _searchers(options)
     if not games:
         raise InputError("no spaces: name a folder or files of recorded spaces, or give --h200")
+    altered = options.ends, options.family_out, options.failing
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
-            Task(*at, name, ours, seed, max(BUDGETS), folder): game
+            Task(*at, name, ours, seed, options.budgets, folder, *altered): game
             for at, game in games.items()
             for name, ours in searchers
             for seed in range(options.seeds)
@@ -369,6 +407,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.out:
         options.out.write_text(_document(rows))
     _show(rows, options.plot, options.docs, options.out.stem if options.out else "")
+    if options.family_out:
+        print(against_random([result_of(row) for row in rows]))
     return 0
 
 
@@ -419,16 +459,30 @@ def _played(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Play]]:
 def _solved(task: Task) -> tuple[Task, Play]:
     """In a child: one search."""
     game = _games(task.where)[task.place]
+    if task.failing:
+        game = with_failures(game, task.failing)
+    budget = max(task.budgets)
     if task.ours:
-        return task, play_policy(game, task.searcher, task.seed, task.budget)
+        with _other_families(game) if task.family_out else contextlib.nullcontext():
+            return task, play_policy(game, task.searcher, task.seed, budget, ends=task.ends)
     if task.searcher in TECHNIQUES:
         space = _pyatf_space(task.where, task.place)
-        return task, play_technique(game, task.searcher, space=space, seed=task.seed, budget=task.budget)
+        return task, play_technique(game, task.searcher, space=space, seed=task.seed, budget=budget)
     cache = write_cache(game, Path(task.folder))
     legal = _legal(task.where, task.place)
-    return task, play_strategy(
-        game, task.searcher, cache=cache, legal=legal, seed=task.seed, budget=task.budget
-    )
+    return task, play_strategy(game, task.searcher, cache=cache, legal=legal, seed=task.seed, budget=budget)
+
+
+@contextlib.contextmanager
+def _other_families(game: Game) -> Iterator[None]:
+    """Beliefs about traits by all families of kernels but that of a space."""
+    document = json.loads(features.FILE.read_text())
+    others = {name: one for name, one in document["families"].items() if name != family_of(game)}
+    found = features.beliefs_of(document | {"traits": believed(others)})
+    with contextlib.ExitStack() as stack:
+        for module in (joint, learner):
+            stack.enter_context(mock.patch.object(module, "beliefs", return_value=found))
+        yield
 
 
 _games = lru_cache(games_of)
@@ -451,7 +505,7 @@ def _results(wanted: dict[Task, Game], plays: dict[Task, Play]) -> list[Result]:
         at = (task.where, task.place, task.searcher, task.ours)
         found.setdefault(at, (game, []))[1].append(plays[task])
     return [
-        scored(game, searcher, played, BUDGETS, ours=ours)
+        scored(game, searcher, played, next(iter(plays)).budgets, ours=ours)
         for (_, _, searcher, ours), (game, played) in found.items()
     ]
 
@@ -468,7 +522,7 @@ def _document(rows: Sequence[dict[str, Any]]) -> str:
 
 def _nameless(word: str) -> str:
     """An argument without the directories of the machine it was given on."""
-    return Path(word).name if Path(word).exists() else word
+    return Path(word).name if os.sep in word else word
 
 
 def _version(name: str) -> str | None:

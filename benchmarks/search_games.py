@@ -8,9 +8,10 @@ import math
 import signal
 import statistics
 import time
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import FrameType
@@ -21,7 +22,7 @@ from tuner.model.errors import InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import TunableValue
 from tuner.model.records import WorkloadName
-from tuner.model.trial import Measurement, Status, Trial
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.space.search_view import Policy, Search
@@ -159,6 +160,40 @@ def _of_file(path: Path) -> list[Game]:
     ]
 
 
+FAILING = {"one": 1, "product": 3, "random": 0}
+"""Name -> tunables whose product decides what fails."""
+FAILING_SHARE = 1 / 3  # of a space that fails at least; ties fail together
+
+
+def with_failures(game: Game, how: str) -> Game:
+    """A space of which about a third fails, and whose other times are kept.
+
+    It fails by the largest values of one tunable, by the largest products of three (as of shared memory or
+    registers), or at random. The default stays as it is, and so does what failed when it was recorded.
+
+    Args:
+        game: of one workload.
+        how: one of ``FAILING``.
+    """
+    chosen = {trial: trial.configurations[0] for trial in game.space.trials}
+    numbers = [n for n, v in game.tunables.items() if len(v) > 1 and {type(one) for one in v} <= {int, float}]
+    names = sorted(numbers, key=lambda name: -len(game.tunables[name]))[: FAILING[how]]
+    sizes = {
+        trial: math.prod(1.0 + float(one[name]) for name in names)
+        if names
+        else float(zlib.crc32(str(one).encode()))
+        for trial, one in chosen.items()
+    }
+    limit = sorted(sizes.values())[int((1.0 - FAILING_SHARE) * (len(sizes) - 1))]
+    failed = Measurement((WorkloadResult(Status.LAUNCH_ERROR),))
+    default = game.space.workloads[0].default
+    trials = {
+        trial: failed if sizes[trial] >= limit and chosen[trial] != default else measurement
+        for trial, measurement in game.space.trials.items()
+    }
+    return Game(f"{game.name}, fails by {how}", f"fails by {how}", replace(game.space, trials=trials))
+
+
 # --- one search over a recorded space, evaluation by evaluation: ours, and what both sides share
 
 IDLE_LIMIT_S = 10.0  # of CPU time; no search took a tenth of it, but some go round in circles for ever
@@ -279,10 +314,10 @@ def guarded(record: Record, seed: int, search: Callable[[], object]) -> Play:
     return record.finished(seed)
 
 
-def play_policy(game: Game, name: str, seed: int, budget: int) -> Play:
-    """Play one of our policies; one that stops by its own patience is made to go on to the budget."""
+def play_policy(game: Game, name: str, seed: int, budget: int, *, ends: bool = False) -> Play:
+    """Play one of our policies; one that ends by itself goes on to the budget, unless it ``ends``."""
     policy = registry.load("policy", name)
-    if "patience" in inspect.signature(policy).parameters:
+    if "patience" in inspect.signature(policy).parameters and not ends:
         policy = partial(policy, patience=math.inf)
     search = search_of(game.space, OBJECTIVE.cost, seed=seed, noise=noise)
     record = Record(game.times_s, budget)

@@ -29,7 +29,9 @@ class Result:
         seeds: searches of a space.
         curve: (evaluations, optimum / best found) wherever the median over seeds changed.
         means: number of evaluations -> the same, its mean over seeds.
+        deviations: number of evaluations -> the same, its standard deviation over seeds.
         worst: number of evaluations -> what nine of ten seeds reach.
+        failed: share of the evaluations that failed; NaN where that was not stored.
         to: share of the optimum -> median over seeds of the evaluations that reached it; infinity for never.
         search_ms: median over seeds of the median and of the mean CPU time per evaluation.
         early: evaluations of the searches that ended by themselves.
@@ -47,7 +49,9 @@ class Result:
     seeds: int
     curve: tuple[tuple[int, float], ...]
     means: Mapping[int, float]
+    deviations: Mapping[int, float]
     worst: Mapping[int, float]
+    failed: float
     to: Mapping[float, float]
     search_ms: tuple[float, float] | None
     early: tuple[int, ...] = ()
@@ -98,7 +102,9 @@ def scored(game: Game, searcher: str, plays: Sequence[Play], budgets: Sequence[i
         seeds=len(plays),
         curve=tuple(curve),
         means={n: statistics.fmean(found) for n, found in shares.items()},
+        deviations={n: float(np.std(found, ddof=min(1, len(found) - 1))) for n, found in shares.items()},
         worst={n: float(np.quantile(found, 0.1)) for n, found in shares.items()},
+        failed=sum(play.failed for play in plays) / max(1, sum(play.evaluations for play in plays)),
         to={
             level: statistics.median_low(reached(play, optimum_s, level) for play in plays)
             for level in LEVELS
@@ -135,7 +141,9 @@ def row_of(result: Result) -> dict[str, Any]:
         "seeds": result.seeds,
         "efficiency": [round(result.efficiency(n), 4) for n in result.budgets],
         "mean": [round(result.mean(n), 5) for n in result.budgets],
+        "deviation": [round(result.deviations[n], 5) for n in result.budgets],
         "worst_tenth": [round(result.worst_tenth(n), 5) for n in result.budgets],
+        "failed": round(result.failed, 5),
         "evaluations_to": [_finite(result.evaluations_to(level)) for level in LEVELS],
         "search_ms": result.search_ms,
         "curve": [[number, round(share, 5)] for number, share in result.curve],
@@ -159,7 +167,9 @@ def result_of(row: Mapping[str, Any]) -> Result:
         seeds=row["seeds"],
         curve=tuple((number, share) for number, share in row["curve"]),
         means=dict(zip(budgets, row["mean"], strict=True)),
+        deviations=dict(zip(budgets, row.get("deviation", [math.nan] * len(budgets)), strict=True)),
         worst=dict(zip(budgets, row["worst_tenth"], strict=True)),
+        failed=row.get("failed", math.nan),
         to={
             level: math.inf if n is None else n
             for level, n in zip(LEVELS, row["evaluations_to"], strict=True)
@@ -210,6 +220,25 @@ def brief(results: Sequence[Result]) -> str:
         mine = [result for one in _drawn([r for r in started if r.group == group]) for result in one]
         parts += [f"**{group}**, {_counted(len({r.space for r in mine}), 'space')}", _table(mine)]
     return "\n\n".join(parts) + "\n"
+
+
+def against_random(results: Sequence[Result]) -> str:
+    """Markdown: means of our searches less that of `random`, with 95 % intervals over seeds, by group."""
+    base = {result.space: result for result in results if result.searcher == "random"}
+    budgets = results[0].budgets
+    lines = [f"| spaces | search | {' | '.join(map(str, budgets))} |", f"|---|---|{'---|' * len(budgets)}"]
+    for group in dict.fromkeys(result.group for result in results):
+        for mine in _by_searcher([r for r in results if r.group == group and r.space in base]):
+            cells = [_difference(mine, base, n) for n in budgets if mine[0].searcher != "random"]
+            lines += [f"| {group} ({len(mine)}) | {_label(mine[0])} | {' | '.join(cells)} |"] if cells else []
+    return "\n".join(lines) + "\n"
+
+
+def _difference(mine: Sequence[Result], base: Mapping[str, Result], n: int) -> str:
+    pairs = [(one, base[one.space]) for one in mine]
+    mean = statistics.fmean(one.mean(n) - other.mean(n) for one, other in pairs)
+    variance = sum(r.deviations[n] ** 2 / r.seeds for pair in pairs for r in pair) / len(pairs) ** 2
+    return f"{100 * mean:+.1f} ± {100 * 1.96 * math.sqrt(variance):.1f}"
 
 
 def _spaces(results: Sequence[Result]) -> int:

@@ -1,7 +1,7 @@
 """Bayesian optimisation with a Gaussian process over configurations.
 
 The machine-learning methodology of "Performance Tuning for GPU-Embedded Systems" (section IV-B), which takes
-the linear model of coregionalisation and expected improvement from GPTune; both are this package's own here.
+tasks that are learnt together and expected improvement from GPTune; both are this package's own here.
 """
 
 import math
@@ -16,7 +16,7 @@ from tuner.space.search_view import Search
 from .analytical import answers
 from .descent import Attempt
 from .independent import SweepTime
-from .stopping import stop_rule
+from .stopping import StopRule
 from .surrogate.features import Integers
 from .surrogate.joint import Joint, start_rows
 from .surrogate.learner import Learner, SearchRun, best_known, learnt, nearest
@@ -26,6 +26,7 @@ LEAST_START = 4  # trials of the start design; of a single workload with more tu
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
+STEPS = 6  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 
@@ -47,7 +48,7 @@ def bayesian(
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
        cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
-    4. Stop: see `ExpectationStop`; or when another evaluation does not pay.
+    4. Stop: see `StopRule`; or when another evaluation does not pay.
 
     Where measuring the whole space takes little time, it is swept instead, the most promising trials first.
 
@@ -68,7 +69,7 @@ def bayesian(
 
     yield from run.measure(_start(run, seeds, 0 if sources else _wanted(joint), draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
-    stop = stop_rule(run, patience)
+    stop = StopRule(run, patience)
     sweep = SweepTime(search, sweep_s)
     while True:
         if run.learner.best is not None and sweep.fits(run.ended_s):
@@ -118,7 +119,8 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
     """The next trial: in turn of all and of the neighbours of a good one; any while all have failed.
 
     Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
-    surrogate that knows little of it would not return to.
+    surrogate that knows little of it would not return to. Of a space that is too large to be listed, "all" is
+    a sample: there the best of it, and of the neighbours, are where climbs of expected improvement begin.
 
     Args:
         run: the search so far.
@@ -129,11 +131,16 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
     if learner.best is None:
         rows = learner.unmeasured()
         return Proposal(rows[int(draw.integers(len(rows)))], math.inf) if len(rows) else None
-    near = learner.propose_near((run.idle + supposed) // STALL) if (run.evaluations + supposed) % 2 else None
-    if near is not None:
+    odd = (run.evaluations + supposed) % 2
+    near = learner.propose_near((run.idle + supposed) // STALL) if odd or run.joint.is_sample else None
+    if near is not None and odd:
         return near
     outlook = learner.outlook()
-    return None if outlook is None else outlook.best
+    best = None if outlook is None else outlook.best
+    if not run.joint.is_sample:
+        return best
+    start = max((one for one in (near, best) if one is not None), key=lambda one: one.gain, default=None)
+    return None if start is None else learner.climbed(start, STEPS)
 
 
 def _likely(run: SearchRun, next_trials: int) -> list[Integers]:

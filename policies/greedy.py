@@ -165,51 +165,11 @@ def greedy(search: Search) -> Attempt:
     found", and it is Algorithm 3; with one workload they are Algorithms 2 and 1. Costs are those of the whole
     round: its makespan (Algorithm 3), its energy (Algorithm 4), or what another objective makes of the two.
 
-    Where the paper contradicts itself or is silent:
-
-    * Order of D and F: steps 5 and 2 sort "in non-decreasing order", yet D[0] is "the best potential" and the
-      frequency is lowered to fmin = F[last]. Both descend here. Equal occupancy is ordered by larger block
-      first, as the StreamCluster rows of Table IV need; `Order` says what breaks further ties.
-    * End of D: Algorithm 2, step 21 returns when D ends without a worsening; the text goes on to the
-      remaining frequencies whenever the distribution is not the one they were tried with. The text is
-      followed: only so do the 7 (K20c) and 6 (K40c) trials of section IV-A for StreamCluster come out.
-    * "goto step 4" resets f but not i_f: the descent goes on over the clocks below the one reached.
-    * Algorithm 3, step 11 names steps 6-15 of Algorithm 1, which has 12: steps 6-12 are run.
-    * Algorithm 3, step 12 never commits what kernel 0 found (i > 0), and Algorithm 4, step 15 jumps before it
-      assigns. Findings of all kernels are committed: the text says so, and Algorithm 2 has no kernel but 0.
-    * Termination: a descent that starts again at D[0] may stop earlier than before, at a higher cost, which
-      the paper would commit; sets of configurations can then follow each other in a circle. Here no descent
-      ends at a higher cost than it began with, and a pass that gains too little ends the search, so that no
-      set can come back.
-    * Result: Algorithm 4, step 17 returns D[last]; here it is the cheapest trial of all measured, never worse
-      than the D[id-1] that Algorithm 1 returns.
-    * Order of kernels: Algorithm 4 sorts by energy, which no sensor separates in a co-run. Each kernel is
-      given a share in proportion to its own time, so that both algorithms sort by own time; Algorithm 3 once
-      (step 9), Algorithm 4 after every descent of the clock (step 12).
-    * A single candidate is never run by Algorithm 1 (step 6); here it is, once: its cost is asked for.
-    * Failed runs are skipped and compared with nothing; `first_valid` finds a start where D[0] fails.
-
-    Where it departs from the paper, to need fewer trials:
-
-    * Start: a trial that is known and cheaper than D[0] of every kernel; every run measures a default trial.
-      With several kernels D[0] is run only where a default was pruned or fails: each then starts at the
-      distribution its author chose for it.
-    * Restart: the paper begins anew as soon as one kernel has changed its distribution. Here the pass over
-      the kernels is finished first, and another follows when a distribution has changed and the pass has
-      lowered the cost by more than `WORTHWHILE`: below, it would follow the noise of the measurements. For
-      the same reason a pass leaves out the kernels since whose turn the cost has not fallen by as much:
-      what has changed beside them cannot have moved much. Nor does it try again what was `CLEARLY_WORSE` in
-      an earlier turn of the kernel at this clock: what changes beside a kernel moves the costs of all its
-      configurations by nearly the same factor.
-    * Order within D: by block size alone, so that neighbours have something in common; `Order` tells why.
-      Which distribution is D[0] is up to occupancy, as in the paper.
-    * Direction: the paper runs D from D[0] every time. Here D is descended from the distribution reached, to
-      later entries and, if that leads to no gain beyond `REPEATABLE`, to earlier ones. From D[0] both are
-      the same.
-    * Clocks: more than `ONE_BY_ONE` are descended in strides first, see `lowered`.
-    * Tunables beside the block size, which the paper does not have: see `_tune_kernel`.
-
-    The counts of Table IV and section IV-A that can be replayed by the paper's own rules can be by these.
+    What it does where the paper contradicts itself or is silent, and where it departs from it to need fewer
+    trials, stands with the reasons in docs/lab/methodologies.md ("Greedy and the paper"). The counts of Table
+    IV and section IV-A that can be replayed by the paper's own rules can be by these. Where the text and
+    Algorithm 2, step 21 differ at the end of D, the text is followed: only so do the 7 (K20c) and 6 (K40c)
+    trials of section IV-A for StreamCluster come out.
 
     Where several trials are measured at once, what it would ask for next is measured, too (`looking_ahead`).
     """

@@ -108,7 +108,7 @@ class _FrontRun(JointRun):
     def _is_enough(self) -> bool:
         """Return True if going on is expected to add too little, by prediction and by experience.
 
-        As `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
+        As `StopRule`, of the hypervolume. *Prediction*: the highest expected hypervolume
         improvement is below `BELIEVED` x `GAIN` of the hypervolume. *Experience*: the latest half of the
         evaluations have added less than `GAIN`. What lies within the uncertainty of measurements is no gain.
         """

@@ -131,8 +131,9 @@ def not_paying(saving: float, price: float, runs: float) -> str:
     return f"another trial is expected to save {expected} over {used} run{'' if used == '1' else 's'}"
 
 
-BELIEVED = 0.02  # of that: predictions below it are believed; docs/lab says how often they err
+BELIEVED = 0.01  # of that: predictions below it are believed; docs/lab says how often they err
 SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
+LONG = 0.6  # of the evaluations in vain, after which what no tunable explains is hoped for no more
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST_EVALUATIONS = 8  # evaluations that must have gained less, however few there were
@@ -141,35 +142,42 @@ ENOUGH = 80  # and at most so many
 FLAT = 32  # and at most so many where all costs tie: of random 32, no recorded space's do
 TIE = GAIN / 2  # of their mean: costs that deviate by no more, or than a measurement is unsure, tie
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
-# Of `PatienceStop`
-PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
-HOPE = 0.1  # of the lowest cost, by the number of tunables: an evaluation expected to gain more is not quiet
-FEW = 8  # tunables; a space of fewer is taken to have as many there
 
 
 class StopRule:
-    """Rule that ends every search: no valid trial, or evaluations that do not pay.
+    """Ends a search: no valid trial, evaluations that do not pay, too little left to gain, or no patience.
+
+    Too little is less than `GAIN`, by prediction and by experience.
+
+    *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
+    rougher than what was seen of it, so it has to be `BELIEVED` times as low. Where the latest `LONG` of the
+    evaluations gained nothing, it leaves out what no tunable explains. *Experience*: what the latest
+    `SHARE` of the evaluations gained (`SHARE_AT_ONCE` where several are measured at once), or as many as
+    `REST` of those left in a small space. Both are asked when `ROOTS` times the root of the space's size are
+    measured, or `ENOUGH`, or of several workloads as many as they have configurations (and clocks): their
+    effects mostly add up, however many trials they make together. Where all costs tie, `FLAT` measurements
+    are enough. A gain within the uncertainty of measurements is none. The constants were chosen on recorded
+    spaces of all kernels but convolution, which judges them (docs/lab/methodologies.md).
 
     Args:
         run: the search, after its start design.
+        patience: evaluations in a row without progress that end the search instead of prediction and
+            experience; infinity never does. None for these.
     """
 
-    def __init__(self, run: "SearchRun") -> None:
-        self._run = run
+    def __init__(self, run: "SearchRun", patience: float | None) -> None:
+        self._run, self._patience = run, patience
+        self._start = len(run.lowest)
 
     def now(self) -> bool:
         """Return True if the search ends here, and tell the user the reason."""
         run = self._run
         if run.learner.lowest < math.inf:
-            return self._is_enough()
+            return self._is_enough() if self._patience is None else self._is_quiet(self._patience)
         if run.evaluations < ALL_FAIL:
             return False
         run.search.tell(f"done: all {run.evaluations} trials failed")
         return True
-
-    def _is_enough(self) -> bool:
-        """Return True if the search ends with a valid trial: never by this rule."""
-        return False
 
     def paying(self, proposals: Sequence["Proposal"]) -> list["Proposal"]:
         """Return the proposals that pay among those to measure next; none if the search ends.
@@ -195,20 +203,16 @@ class StopRule:
             break
         return paid
 
-
-class ExpectationStop(StopRule):
-    """Ends a search when going on is expected to gain less than `GAIN`, by prediction and by experience.
-
-    *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
-    rougher than what was seen of it, so it has to be `BELIEVED` times as low. *Experience*: what the latest
-    `SHARE` of the evaluations gained (`SHARE_AT_ONCE` where several are measured at once), or as many as
-    `REST` of those left in a small space. Both are asked
-    when `ROOTS` times the root of the space's size are measured, or `ENOUGH`, or of several workloads as many
-    as they have configurations (and clocks): their effects mostly add up, however many trials they make
-    together. Where all costs tie, `FLAT` measurements are enough. A gain within the uncertainty of
-    measurements is none. The constants were chosen on recorded spaces of all kernels but convolution, which
-    judges them (docs/lab/methodologies.md).
-    """
+    def _is_quiet(self, patience: float) -> bool:
+        """Return True if the latest evaluations after the start, as many as patience says, gained nothing."""
+        run = self._run
+        if len(run.lowest) - self._start < patience:
+            return False
+        before = run.lowest[-1 - int(patience)]
+        if run.lowest[-1] < before * (1 - max(GAIN, run.noise)):
+            return False
+        run.search.tell(f"done: the last {patience:g} trials brought no progress")
+        return True
 
     def _is_enough(self) -> bool:
         run = self._run
@@ -223,12 +227,16 @@ class ExpectationStop(StopRule):
         if lowest < earlier * (1 - least):
             return False
         outlook = run.learner.outlook()
-        if outlook is None or outlook.expected_gain >= BELIEVED * least:
+        if outlook is None:
+            return False
+        long_ago = run.lowest[count - 1 - math.ceil(LONG * count)]
+        expected = outlook.expected_gain(unexplained=lowest < long_ago * (1 - least))
+        if expected >= BELIEVED * least:
             return False
         little = f"less than {100 * GAIN:.2g} %" if least == GAIN else "less than can be measured"
         run.search.tell(f"done: the rest is expected to gain {little}")
         run.search.tell(
-            f"bayesian: the rest is predicted to gain {100 * outlook.expected_gain:.2f} %, and the last"
+            f"bayesian: the rest is predicted to gain {100 * expected:.2f} %, and the last"
             f" {latest} trials gained {100 * (1 - lowest / earlier) if earlier else 0.0:.1f} %"
             f"{run.search.suffix}"
         )
@@ -241,45 +249,3 @@ class ExpectationStop(StopRule):
         enough = min(ROOTS * math.sqrt(joint.size), FLAT if ties else ENOUGH)
         several = len(run.search.workloads) > 1
         return min(enough, sum(count for count in joint.shape if count > 1)) if several else enough
-
-
-class PatienceStop(StopRule):
-    """Ends a search after some quiet evaluations in a row.
-
-    An evaluation is progress if it lowers the lowest cost by more than the measurement can tell, and quiet
-    otherwise. One that was expected to gain much and did not has taught something: it is neither. The more
-    tunables vary, the more directions are left unseen, and the less counts as much.
-
-    Args:
-        run: the search, after its start design.
-        patience: quiet evaluations in a row that end it.
-    """
-
-    def __init__(self, run: "SearchRun", patience: float) -> None:
-        super().__init__(run)
-        self._patience = patience
-        self._lowest = run.learner.lowest
-        self._hope = HOPE / max(FEW, run.joint.tunables)
-        self._quiet = 0
-        self._expected: list[float] = []
-
-    def _is_enough(self) -> bool:
-        run, lowest = self._run, self._run.learner.lowest
-        if lowest < self._lowest * (1 - max(PROGRESS, run.noise)):
-            self._lowest, self._quiet = lowest, 0
-        else:
-            self._quiet += sum(expected < self._hope for expected in self._expected)
-        if self._quiet < self._patience:
-            return False
-        run.search.tell(f"done: the last {self._quiet} trials brought no progress")
-        return True
-
-    def paying(self, proposals: Sequence["Proposal"]) -> list["Proposal"]:
-        """See ``StopRule.paying``."""
-        self._expected = [proposal.gain for proposal in proposals]
-        return super().paying(proposals)
-
-
-def stop_rule(run: "SearchRun", patience: float | None) -> StopRule:
-    """The rule of a search: by patience where the user states one; infinity never ends it."""
-    return ExpectationStop(run) if patience is None else PatienceStop(run, patience)

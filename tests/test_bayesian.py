@@ -14,6 +14,7 @@ from tuner.policies.bayesian import AHEAD, LEAST_START, bayesian
 from tuner.policies.stopping import ALL_FAIL, FLAT, ROOTS
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
+from tuner.policies.surrogate.outlook import Proposal
 
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import open_recording
@@ -451,3 +452,22 @@ def test_promising_trials_are_of_the_kind_that_worked() -> None:
 
     sizes = [joint.trial(row).configurations[0]["L"] for row in learner.promising()]
     assert set(sizes) == {32, 64, 128, 256}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_climb_ends_no_lower_than_it_began(seed: int) -> None:
+    """Expected improvement rises step by step, and no measured trial is met; no steps lead nowhere."""
+    draw = np.random.default_rng(seed)
+    joint = Joint(search_over(space()), draw, [])
+    learner = Learner(joint, draw, None)
+    for row in joint.pool(draw)[draw.choice(240, 12, replace=False)]:
+        learner.learn(row, makespan(bowl(joint.trial(row))), 0.0)
+    outlook = learner.outlook()
+    assert outlook is not None
+    start = Proposal(outlook.rows[0], float(np.exp(outlook.log_gain[0]) * outlook.scale))
+
+    gains = [learner.climbed(start, steps).gain for steps in range(8)]
+
+    assert gains[0] == start.gain < gains[-1]
+    assert gains == sorted(gains)
+    assert tuple(learner.climbed(start, 8).row.tolist()) not in learner.measured

@@ -77,7 +77,7 @@ class CostPair:
         self._fit_at = 0
         self._supposed: list[tuple[Integers, Floats]] = []  # rows taken for measured, and their means
         self._pool_features = joint.features(self._pool.rows)
-        self._failures = FailureModel(joint.groups, self._pool_features, joint.sizes(self._pool.rows))
+        self._failures = FailureModel(joint.groups, self._pool_features)
 
     @property
     def valid(self) -> Integers:
@@ -118,8 +118,7 @@ class CostPair:
         self.rows = np.vstack([self.rows, row[None, :]])
         self._logs = np.vstack([self._logs, logs])
         self._noises = np.vstack([self._noises, np.nan_to_num(noises, posinf=0.0)])
-        features, sizes = self._joint.features(row[None, :]), self._joint.sizes(row[None, :])
-        self._failures.add(features, sizes, np.array([0.0 if works else 1.0]))
+        self._failures.add(self._joint.features(row[None, :]), np.array([0.0 if works else 1.0]))
         self.rule_out(row)
 
     def rule_out(self, row: Integers) -> None:
@@ -163,7 +162,7 @@ class CostPair:
         if not len(rows) or not len(self.valid):
             return None
         mean, deviation = self._predict_at(rows)
-        works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
+        works = self._failures.log_chance_to_work(self._joint.features(rows))
         return self._outlook(rows, mean, deviation, works)
 
     def _outlook(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> FrontOutlook:
@@ -238,7 +237,7 @@ class CostPair:
         """Go on with another sample of a large space."""
         self._pool.draw()
         self._pool_features = self._joint.features(self._pool.rows)
-        self._failures.set_pool(self._pool_features, self._joint.sizes(self._pool.rows))
+        self._failures.set_pool(self._pool_features)
         self._fit_at = 0
 
 

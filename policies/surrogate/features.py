@@ -28,13 +28,11 @@ class EncodedTunable:
         name: of the tunable.
         ranks: rank by value: numbers by size, texts as first met, last None where some have no value.
         parts: features of every rank, one array of shape (values, features) per length scale.
-        sizes: logarithm of every rank's number; zeros where that says nothing.
     """
 
     name: str
     ranks: Mapping[TunableValue | None, int]
     parts: tuple[Floats, ...]
-    sizes: Floats
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,6 @@ class Encoding:
         """Features of ranks, shape (configurations, features)."""
         columns = [part[codes[:, i]] for i, tunable in enumerate(self.tunables) for part in tunable.parts]
         return np.hstack(columns) if columns else np.zeros((len(codes), 0))
-
-    def sizes(self, codes: Integers) -> Floats:
-        """Logarithms of numbers, shape (configurations, tunables)."""
-        columns = [tunable.sizes[codes[:, i]] for i, tunable in enumerate(self.tunables)]
-        return np.column_stack(columns) if columns else np.zeros((len(codes), 0))
 
 
 def encoding(
@@ -122,7 +115,7 @@ def _tunable(name: str, listed: list[TunableValue | None]) -> EncodedTunable:
     if len(values) < len(listed):
         ranks[None] = len(values)
         parts = tuple(_with_none(part) for part in parts)
-    return EncodedTunable(name, ranks, parts, _sizes(list(ranks)))
+    return EncodedTunable(name, ranks, parts)
 
 
 def _with_none(part: Floats) -> Floats:
@@ -148,15 +141,6 @@ def item_positions(values: Sequence[str]) -> Floats | None:
     furthest = np.sqrt(count * (count**2 - 1) / 3.0)  # of a reversed order
     places = np.array([[order.index(item) for item in items] for order in listed], dtype=float)
     return np.asarray(places / furthest)
-
-
-def _sizes(values: Sequence[TunableValue | None]) -> Floats:
-    """Logarithms of numbers; of one more where 0 is among them; 0 for a value that there is not."""
-    numbers = [value for value in values if isinstance(value, (int, float)) and value >= 0]
-    if len(numbers) < sum(value is not None for value in values):
-        return np.zeros(len(values))
-    more = 1.0 if any(value == 0 for value in numbers) else 0.0
-    return np.array([0.0 if value is None else np.log(more + float(value)) for value in values])
 
 
 def _halvings(values: Sequence[TunableValue]) -> Floats | None:

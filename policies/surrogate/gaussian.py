@@ -6,7 +6,7 @@ Its kernel is Matern-5/2 with a length scale per kind of difference; its Cholesk
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy
@@ -46,18 +46,6 @@ def cholesky(matrix: Floats) -> Floats:
     return np.asarray(np.sqrt(scale) * np.eye(len(matrix)))
 
 
-def inverse(factor: Floats) -> Floats:
-    """Inverse of the matrix whose lower Cholesky factor is given."""
-    lower = lower_inverse(factor)
-    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
-
-
-def lower_inverse(factor: Floats) -> Floats:
-    """The lower triangle of that inverse; what stands above it is of no meaning."""
-    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1)
-    return np.asarray(lower)
-
-
 def squared(a: Floats, b: Floats) -> Floats:
     """Squared distances between the rows of two arrays, shape (rows of a, rows of b)."""
     products: Floats = _left(a) @ _right(b)  # one pass over what may be a large result
@@ -83,29 +71,6 @@ def matern(r2: NDArray[Any]) -> NDArray[Any]:
     root += (5.0 / 3.0) * r2
     result *= root
     return result
-
-
-def slope(r2: Floats) -> Floats:
-    """Minus twice the derivative of `matern` by the squared distance: 5/3 (1 + √5 r) exp(-√5 r)."""
-    root = _ROOT5 * np.sqrt(r2)
-    return np.asarray((5.0 / 3.0) * (1.0 + root) * np.exp(-root))
-
-
-def by_group(x: Floats, groups: Integers, count: int) -> Floats:
-    """Squared distances of every pair of rows, group of features by group.
-
-    Args:
-        x: features, shape (n, features).
-        groups: length scale of every feature.
-        count: length scales.
-
-    Returns:
-        Shape (count, n * n).
-    """
-    result = np.zeros((count, len(x), len(x)))
-    for feature, group in enumerate(groups):
-        result[group] += (x[:, None, feature] - x[None, :, feature]) ** 2
-    return result.reshape(count, len(x) ** 2)
 
 
 @lru_cache(maxsize=2)
@@ -246,14 +211,14 @@ def log_posterior(vector: Floats, distances: Floats, y: Floats, fixed: Floats) -
     weights = np.exp(-2.0 * vector[:-2])
     variance, nugget = np.exp(vector[-2]), np.exp(vector[-1])
     root = _ROOT5 * np.sqrt(weights @ distances)
-    decay = variance * np.exp(-root)  # of both `matern` and `slope`
+    decay = variance * np.exp(-root)
     signal = (1.0 + root + root * root / 3.0) * decay
     matrix = fixed.ravel().copy()
     matrix[flat] += signal  # the lower triangle is all that `cholesky` reads
     matrix[:: n + 1] += variance + nugget
     factor = cholesky(matrix.reshape(n, n))
     alpha = scipy.linalg.lapack.dpotrs(factor, y, lower=1)[0]
-    inner = np.outer(alpha, alpha) - lower_inverse(factor)
+    inner = np.outer(alpha, alpha) - scipy.linalg.lapack.dpotri(factor, lower=1)[0]  # below the diagonal
     apart, trace = inner.ravel()[flat], float(np.trace(inner))
     gradient = np.empty_like(vector)
     gradient[:-2] = 2.0 * weights * (distances @ (apart * ((5.0 / 3.0) * (1.0 + root) * decay)))
@@ -297,25 +262,6 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
     return np.asarray(logs + np.log(deviation))
 
 
-class Covariance(Protocol):
-    """A fitted covariance of costs over rows of features."""
-
-    def covariance(self, a: Floats, b: Floats) -> Floats:
-        """Between rows, shape (rows of a, rows of b)."""
-
-    def covariance_with(self, pool: Floats) -> PoolCovariance:
-        """The same with parts of a pool, in single precision."""
-
-    def alike(self, x: Floats) -> Floats:
-        """Correlation of the signal between rows of the target, shape (rows, rows)."""
-
-    def spread(self, x: Floats) -> Floats:
-        """Variance of the signal, shape (rows,)."""
-
-    def nuggets(self, x: Floats) -> Floats:
-        """Variance of the unexplained, shape (rows,)."""
-
-
 class Posterior:
     """The posterior at a pool; a new measurement costs one row of it, not a new factor.
 
@@ -329,7 +275,7 @@ class Posterior:
         pool: features of what may be asked about, shape (m, features).
     """
 
-    def __init__(self, model: Covariance, pool: Floats) -> None:
+    def __init__(self, model: Gaussian, pool: Floats) -> None:
         self._model = model
         self._across = model.covariance_with(pool)
         self._x = np.zeros((0, pool.shape[1]))
@@ -410,6 +356,16 @@ class Posterior:
         spread = self._model.spread(x) - np.einsum("ij,ij->j", rows, rows)
         spread = np.maximum(spread, _LEAST_SPREAD) + self._model.nuggets(x)
         return self.whitened(y) @ rows, np.sqrt(spread)
+
+    def log_likelihood(self, y: Floats) -> float:
+        """Logarithm of the marginal likelihood of what was seen, up to a constant for each of it."""
+        white = self.whitened(y)
+        return float(-0.5 * white @ white - np.log(np.diag(self._factor)).sum())
+
+    def covariance_at(self, x: Floats) -> Floats:
+        """Covariance of the signal between other configurations, shape (k, k)."""
+        rows = self.whitened(self._model.covariance(self._x, x))
+        return np.asarray(self._model.covariance(x, x) - rows.T @ rows)
 
     def whitened(self, right: Floats) -> Floats:
         """The factor's inverse times what belongs to the measurements, in their order, shape (n, ...)."""

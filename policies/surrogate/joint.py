@@ -120,13 +120,11 @@ class Axis:
         codes: ranks, shape (choices, tunables).
         features: shape (choices, features).
         groups: length scale of every feature.
-        sizes: logarithms of numbers, shape (choices, tunables).
     """
 
     codes: Integers
     features: Floats
     groups: Integers
-    sizes: Floats
 
     @property
     def lengths(self) -> int:
@@ -139,7 +137,6 @@ class Axis:
             np.vstack([self.codes, other.codes]),
             np.vstack([self.features, other.features]),
             self.groups,
-            np.vstack([self.sizes, other.sizes]),
         )
 
 
@@ -227,10 +224,6 @@ class Joint:
     def features(self, rows: Integers) -> Floats:
         """Features, shape (trials, features)."""
         return np.hstack([axis.features[rows[:, i]] for i, axis in enumerate(self._axes)])
-
-    def sizes(self, rows: Integers) -> Floats:
-        """Logarithms of the numbers among all tunables, shape (trials, tunables)."""
-        return np.hstack([axis.sizes[rows[:, i]] for i, axis in enumerate(self._axes)])
 
     def codes(self, rows: Integers) -> Integers:
         """Ranks of all tunables, shape (trials, tunables)."""
@@ -396,7 +389,6 @@ def _axis(encoded: Encoding, choices: Sequence[Configuration], alone: Floats) ->
         codes,
         np.hstack([encoded.features(codes), alone]),
         np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
-        encoded.sizes(codes),
     )
 
 
@@ -414,7 +406,7 @@ def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
             features.append(codes / (len(distinct) - 1))
     codes = np.hstack(columns)
     groups = np.arange(len(columns) - 1, dtype=np.int64)
-    return Axis(codes, np.hstack(features), groups, np.zeros(codes.shape))
+    return Axis(codes, np.hstack(features), groups)
 
 
 # --- Transforms costs for the surrogate: logarithms, the slow half compressed, standardised.

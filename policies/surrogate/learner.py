@@ -10,7 +10,7 @@ from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement
 from tuner.space.search_view import PriorRun, Search
 
-from . import gaussian, lcm
+from . import gaussian
 from .failures import FailureModel
 from .features import Floats, Integers, beliefs
 from .gaussian import Posterior
@@ -18,10 +18,14 @@ from .joint import CostTransform, Joint, JointRun, Pool, respond, slowdown
 from .outlook import Outlook, Proposal
 
 # --- Measurements of other runs, as further tasks of the surrogate.
+#
+# Tasks are told apart by a feature each, whose length scale is fitted as those of tunables are: a task that
+# says other things than the rest gets a short one, and is hardly listened to.
 
 SOURCES = 4  # tasks learnt from at most: the cost of a fit grows with the cube of the points
 POINTS = 48  # of each: half of them its best, half drawn, so that it is known what is good and what is bad
 LEAST = 4  # points below which a run says nothing
+MEAN = 10.0  # variance of the target's mean, which its few points do not tell; others are standardised
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Knowledge:
     """Points of other tasks.
 
     Attributes:
-        x: features, the last of which is the task (from 1), shape (n, features + 1).
+        x: features with those of `of_task` behind them, shape (n, features + tasks + 1).
         y: responses, standardised per task, shape (n,).
         scale: standard deviation of log cost that was divided by, the tasks' mean.
         reach: from the best log cost to the median's, the tasks' mean.
@@ -68,7 +72,7 @@ def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator)
         every = respond(np.array([cost for _, cost in _finite(source)]))
         y = every.of(np.array([cost for _, cost in points]))
         features = joint.of_one([configuration for configuration, _ in points])
-        parts.append((np.hstack([features, np.full((len(points), 1), float(task))]), y, every))
+        parts.append((np.hstack([features, of_task(task, len(points), 1 + len(sources))]), y, every))
     if not parts:
         return None
     return Knowledge(
@@ -78,6 +82,16 @@ def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator)
         reach=float(np.mean([every.bend - every.lowest for _, _, every in parts])),
         tasks=1 + len(parts),
     )
+
+
+def of_task(task: int, count: int, tasks: int) -> Floats:
+    """Features of a task: one apart from any other, as texts are; and 1 for the target, whose mean is open.
+
+    Returns:
+        Shape (count, tasks + 1).
+    """
+    row = np.append(np.eye(tasks)[task] / np.sqrt(2.0), float(task == 0))
+    return np.tile(row, (count, 1))
 
 
 def _finite(source: PriorRun) -> list[tuple[Configuration, float]]:
@@ -147,13 +161,13 @@ class Learner:
         self._pending: list[Integers] = []  # trials taken for measured
         self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
         self._pool_features = self._features(self._pool.rows)
-        features, sizes = joint.features(self._pool.rows), joint.sizes(self._pool.rows)
-        self._failures = FailureModel(joint.groups, features, sizes)
+        self._failures = FailureModel(joint.groups, joint.features(self._pool.rows))
 
-    def _unfitted(self) -> gaussian.Gaussian | lcm.Coregional:
+    def _unfitted(self) -> gaussian.Gaussian:
         groups = self._joint.groups
         if self._knowledge is not None:
-            return lcm.prior(groups, self._knowledge.tasks)
+            own = int(groups.max(initial=-1)) + 1 + np.arange(self._knowledge.tasks)
+            return gaussian.prior(np.append(groups, own), np.array([MEAN]))
         if self._beliefs is not None:
             return gaussian.prior(groups, np.append(OFFSET, self._beliefs.variance))
         return gaussian.prior(groups)
@@ -192,8 +206,7 @@ class Learner:
         self.rows = np.vstack([self.rows, row[None, :]])
         self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
-        features, sizes = self._joint.features(row[None, :]), self._joint.sizes(row[None, :])
-        self._failures.add(features, sizes, np.isinf(self._costs[-1:]).astype(float))
+        self._failures.add(self._joint.features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
@@ -255,8 +268,24 @@ class Learner:
         mean = mean + self._believed(self._pool.rows)
         free = self._pool.free  # training may have drawn another pool
         works = self._failures.log_chance_to_work()[free]
-        rows, target = self._pool.unmeasured(), self._target(response)
-        return Outlook(rows, mean[free], deviation[free], works, target, response.scale)
+        rows = self._pool.unmeasured()
+        return self._outlook_of(rows, (mean[free], deviation[free], works), posterior, response)
+
+    def _outlook_of(
+        self,
+        rows: Integers,
+        predicted: tuple[Floats, Floats, Floats],
+        posterior: Posterior,
+        response: CostTransform,
+    ) -> Outlook:
+        target = float(response.of(np.array([self.lowest]))[0])
+        return Outlook(
+            rows,
+            *predicted,
+            target,
+            response.scale,
+            lambda places: posterior.covariance_at(self._features(rows[places])),
+        )
 
     def propose_near(self, turn: int) -> Proposal | None:
         """The best among the neighbours of a centre.
@@ -271,6 +300,15 @@ class Learner:
         outlook = self.outlook_near(turn)
         return None if outlook is None or outlook.in_vain else replace(outlook.best, near=True)
 
+    def climbed(self, start: Proposal, steps: int) -> Proposal:
+        """The last of a climb of expected improvement from a proposal, neighbour by neighbour."""
+        for _ in range(steps):
+            outlook = self._outlook_around(start.row)
+            if outlook is None or outlook.in_vain or outlook.best.gain <= start.gain:
+                break
+            start = replace(outlook.best, near=True)
+        return start
+
     def outlook_near(self, turn: int) -> Outlook | None:
         """Return the prediction for the neighbours of a centre; None if none are left, or all have failed.
 
@@ -279,16 +317,20 @@ class Learner:
         """
         if self.best is None:
             return None
-        posterior, y, response = self._present()
+        self._train()
         centres = self._centres()
-        rows = self._joint.neighbours(centres[turn % len(centres)], self.measured)
+        return self._outlook_around(centres[turn % len(centres)])
+
+    def _outlook_around(self, centre: Integers) -> Outlook | None:
+        posterior, y, response = self._present()
+        rows = self._joint.neighbours(centre, self.measured)
         if not len(rows):
             return None
         x = self._features(rows)
         mean, deviation = posterior.predict_at(x, y)
         mean = mean + self._believed(rows)
-        works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
-        return Outlook(rows, mean, deviation, works, self._target(response), response.scale)
+        works = self._failures.log_chance_to_work(self._joint.features(rows))
+        return self._outlook_of(rows, (mean, deviation, works), posterior, response)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -300,9 +342,6 @@ class Learner:
             if len(chosen) < CENTRES and not alike[position, chosen].any():
                 chosen.append(position)
         return [self.rows[ranked[position]] for position in chosen]
-
-    def _target(self, response: CostTransform) -> float:
-        return float(response.of(np.array([self.lowest]))[0])
 
     def _present(self) -> tuple[Posterior, Floats, CostTransform]:
         """The posterior, responses in its order, and what they stand for; with what is supposed."""
@@ -349,10 +388,7 @@ class Learner:
         if knowledge is not None:
             x, y = np.vstack([knowledge.x, x]), np.append(knowledge.y, y)
             noise = np.append(np.zeros(len(knowledge.y)), noise)
-        if isinstance(self._model, lcm.Coregional):
-            self._model = lcm.fit(self._model, x, y, noise)
-        else:
-            self._model = gaussian.fit(self._model, x, y, noise)
+        self._model = gaussian.fit(self._model, x, y, noise)
         if len(self._pool.rows) < self._joint.size:
             self._redraw()
         growth = REFIT if knowledge is None else REFIT_TASKS
@@ -375,11 +411,13 @@ class Learner:
         return np.asarray((self._noises[chosen] / response.scale) ** 2)
 
     def _features(self, rows: Integers) -> Floats:
-        """Features; with 1 and traits behind them where those are believed, or the task's number, 0."""
+        """Features; with 1 and traits behind them where those are believed, or those of the task."""
         features = self._joint.features(rows)
         if self._beliefs is not None:
             return np.hstack([features, np.ones((len(rows), 1)), self._joint.traits(rows)])
-        return features if self._knowledge is None else np.hstack([features, np.zeros((len(rows), 1))])
+        if self._knowledge is not None:
+            return np.hstack([features, of_task(0, len(rows), self._knowledge.tasks)])
+        return features
 
     def _believed(self, rows: Integers) -> Floats:
         """Responses that are believed before anything is measured, shape (trials,)."""
@@ -395,7 +433,7 @@ class Learner:
         self._pool.draw()
         rows = self._pool.rows
         self._pool_features = self._features(rows)
-        self._failures.set_pool(self._joint.features(rows), self._joint.sizes(rows))
+        self._failures.set_pool(self._joint.features(rows))
         self._belief = None  # it is of another pool
         self._fit_at = 0
 

@@ -1,15 +1,15 @@
 """Predictions of a surrogate for trials that are not measured, and what these are worth."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 
 from tuner.model.trial import non_dominated
 
 from .features import Floats, Integers
-from .gaussian import log_expected_improvement
+from .gaussian import cholesky, log_expected_improvement
 
 # --- The hypervolume of a Pareto front of two costs, and what a trial is expected to add to it.
 #
@@ -78,13 +78,11 @@ def log_expected_hypervolume_improvement(
 
 # --- The outlook of a search, and its proposals.
 
-MOST = 400  # trials of highest expected improvement, whose chances count: those of others are nil
-STEPS = 64  # of the integral over gains
-REACH = 4.0  # standard deviations within which a gain is looked for
+MOST = 256  # trials of highest expected improvement, whose chances count: those of others are nil
+DRAWS = 512  # of the costs of all of them together
 SURE = float(np.log(0.9))  # chance to work below which a trial may well fail
 WORTH = 0.001  # of the lowest cost: what may well fail has to promise so much, or stands behind all else
 _BEHIND = 1e6
-_SURELY = 1.0 - 1e-12
 
 
 @dataclass(frozen=True)
@@ -113,6 +111,7 @@ class Outlook:
         works: logarithms of the chances not to fail, shape (n,).
         target: response of the lowest cost.
         scale: of the responses: so much of a logarithm is one.
+        covariance: of the predicted signal between the trials at some places, shape (places, places).
     """
 
     rows: Integers
@@ -121,6 +120,7 @@ class Outlook:
     works: Floats
     target: float
     scale: float
+    covariance: Callable[[Integers], Floats]
 
     @cached_property
     def log_gain(self) -> Floats:
@@ -147,24 +147,25 @@ class Outlook:
         """The ``count`` trials of highest expected improvement, the highest first."""
         return list(self.rows[self._highest(count)])
 
-    @cached_property
-    def expected_gain(self) -> float:
+    def expected_gain(self, *, unexplained: bool = True) -> float:
         """Expected gain of measuring all, as a fraction of the lowest cost.
 
-        The integral over gains of the chance that some trial gains more; trials are taken as independent, so
-        that it is too high where they are alike, and has to be calibrated.
+        The mean over draws of all trials together, so that those that are alike count once.
+
+        Args:
+            unexplained: with what tunables do not explain. No prediction leads there, and of a rough space it
+                promises some gain for ever.
         """
-        chosen = self._highest(MOST)
-        mean, deviation, works = self.mean[chosen], self.deviation[chosen], np.exp(self.works[chosen])
-        furthest = float(np.max(self.target - mean + REACH * deviation))
-        if furthest <= 0.0:
-            return self._relative(float(self.log_gain[chosen[0]]))
-        gains = np.linspace(0.0, furthest, STEPS + 1)
-        chances = np.exp(scipy.special.log_ndtr((self.target - gains[:, None] - mean) / deviation)) * works
-        none = np.exp(np.log1p(-np.minimum(chances, _SURELY)).sum(axis=1))
-        any_gain = 1.0 - none
-        step = furthest / STEPS
-        return float(step * (any_gain.sum() - 0.5 * (any_gain[0] + any_gain[-1])) * self.scale)
+        chosen, draw = self._highest(MOST), np.random.default_rng(0)
+        covariance = self.covariance(chosen)
+        if unexplained:
+            own = self.deviation[chosen] ** 2 - np.diag(covariance)
+            covariance = covariance + np.diag(np.maximum(own, 0.0))
+        drawn = cholesky(covariance) @ draw.standard_normal((len(chosen), DRAWS))
+        drawn += self.mean[chosen, None]
+        fails = draw.random(drawn.shape) >= np.exp(self.works[chosen, None])
+        lowest = np.where(fails, np.inf, drawn).min(axis=0)
+        return float(-np.expm1(-np.maximum(self.target - lowest, 0.0) * self.scale).mean())
 
     def _highest(self, count: int) -> Integers:
         """Places of the trials of highest expected improvement, the highest first, the earliest of equals."""

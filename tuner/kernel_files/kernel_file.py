@@ -439,16 +439,16 @@ class KernelFile:
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
         """
-        recipe = self.recipe
-        if recipe.default:
-            return self._of_table(workload, recipe.default, "[default]")
-        if workload not in self._firsts:
-            self._firsts[workload] = self.space(workload)[0]
-        return self._firsts[workload]
+        if workload not in self._defaults:
+            table = self.recipe.default
+            self._defaults[workload] = (
+                self._of_table(workload, table, "[default]") if table else self.space(workload)[0]
+            )
+        return self._defaults[workload]
 
     @cached_property
-    def _firsts(self) -> dict[Workload, Configuration]:
-        """The first configurations of spaces: plans ask for them again and again."""
+    def _defaults(self) -> dict[Workload, Configuration]:
+        """The default configurations: plans ask for them again and again."""
         return {}
 
     def stated(self, workload: Workload) -> Configuration | None:
