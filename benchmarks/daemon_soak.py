@@ -6,12 +6,13 @@ half sent; each half hour one submits, pauses, resumes or cancels a job; each ho
 again. Windows open and close, budgets begin anew at midnight, and served answers are measured again. Memory,
 descriptors, threads and children are noted each hour, and in the end what became of the daemon's own jobs.
 
-With ``--clients`` the clocks go as they do, and so many clients ask for popular and rare workloads at once. What
-the daemon weighs is noted each minute.
+With ``--clients`` the clocks go as they do, and so many clients ask for popular and rare workloads at once.
+What the daemon weighs is noted each minute.
 
     python benchmarks/daemon_soak.py --out benchmarks/results/daemon-soak.json
     python benchmarks/daemon_soak.py --clients 20 --out benchmarks/results/daemon-soak-clients.json
-    python benchmarks/daemon_soak.py --clients 20 --pause 2 --minutes 60 --out benchmarks/results/daemon-growth.json
+    python benchmarks/daemon_soak.py --clients 20 --pause 1 --minutes 60 \
+        --out benchmarks/results/daemon-growth.json
 """
 
 import argparse
@@ -76,16 +77,16 @@ class Crowd:
         self._over = threading.Event()
         self._lock = threading.Lock()
 
-    def minutes(self, count: float) -> Iterator[dict[str, int]]:
-        """Let them ask for so long; how large the daemon is at the begin and after each minute."""
+    def sizes(self, times: int, every_s: float = 60.0) -> Iterator[dict[str, int]]:
+        """Let them ask for so many times so long; how large the daemon is at the begin and after each."""
         threads = [threading.Thread(target=self._client, args=(rng,)) for rng in self._randoms]
         for thread in threads:
             thread.start()
         begun_s = time.monotonic()
         try:
-            for minute in range(round(count) + 1):
-                time.sleep(max(0.0, begun_s + minute * 60.0 - time.monotonic()))
-                yield {"minute": minute, **size(self._scene)}
+            for number in range(times + 1):
+                time.sleep(max(0.0, begun_s + number * every_s - time.monotonic()))
+                yield {"minute": number, **size(self._scene)}
         finally:
             self._over.set()
             for thread in threads:
@@ -202,7 +203,9 @@ def main() -> int:
     parser = command_line(__doc__)
     parser.add_argument("--hours", type=float, default=24.0, help="that pass in jumps; without --clients")
     parser.add_argument("--clients", type=int, default=0, help="that ask at once, in real time")
-    parser.add_argument("--pause", type=float, default=0.5, help="of a client between two requests, s, in the mean")
+    parser.add_argument(
+        "--pause", type=float, default=0.5, help="of a client between two requests, s, in the mean"
+    )
     parser.add_argument("--minutes", type=int, default=8, help="real ones; with --clients")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="where the log of the daemon is kept")
@@ -249,7 +252,7 @@ def _crowd(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         scene.start()
         crowd = Crowd(scene, options.clients, options.pause, options.seed)
         minutes = []
-        for minute in crowd.minutes(options.minutes):
+        for minute in crowd.sizes(options.minutes):
             minutes.append(minute)
             print(
                 f"{minute['minute']:>6} {minute['rss_bytes'] / 1e6:>7.2f} MB {minute['descriptors']:>11}"

@@ -442,7 +442,7 @@ class Daemon:
         return f"STATUS={self._service.summary()}"
 
 
-_NEW_OBJECTS = 1000  # between two searches for garbage: each connection leaves asyncio's transport, which names itself
+_NEW_OBJECTS = 1000  # between two searches for garbage: a transport of asyncio refers to itself
 
 
 def _spare_the_collector() -> None:
