@@ -133,7 +133,7 @@ def test_a_backup_is_kept_of_each_day(tmp_path: Path, caplog: pytest.LogCaptureF
                 await made.until_looked(made.looks + 2)
             assert days() == ["04", "05", "06"]
             with pytest.MonkeyPatch.context() as patches:
-                patches.setattr("tuner.database.integrity.backups._ROOM", 1 << 60)
+                patches.setattr("tuner.database.backup._ROOM", 1 << 60)
                 made.day += timedelta(days=1)
                 await made.until_looked(made.looks + 5)
             assert days() == ["04", "05", "06"]

@@ -100,7 +100,7 @@ def test_a_disk_without_room_for_the_copy_is_named(
     def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(copying, "_copy", full)
+    monkeypatch.setattr(copying, "copy_pages", full)
     folder = tmp_path / "small"
     folder.mkdir()
     with pytest.raises(StoreFullError, match=r"no room for the copy in .*small"), copied(there, folder):

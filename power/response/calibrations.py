@@ -106,6 +106,41 @@ def entries(path: Path) -> list[Calibration]:
         ) from error
 
 
+def document(path: Path) -> dict[str, Any]:
+    """All calibrations in a file, for a backup; empty without a file, or where it is damaged."""
+    try:
+        there = entries(path)
+    except StoreError as error:
+        _LOG.warning("left out of the backup: %s", error)
+        return {}
+    return _document(there) if there else {}
+
+
+def add(path: Path, document: Mapping[str, Any]) -> None:
+    """Add the calibrations of a backup to a file; of two of one reading, the later one stays.
+
+    Args:
+        path: of the file.
+        document: as ``document`` gives it; its checksum is that of the backup.
+
+    Raises:
+        StoreError: see ``store``.
+    """
+    if not document:
+        return
+    try:
+        with _locked(path):
+            found = [*_usable(path), *_entries(document)]
+            latest = {
+                calibration.key: calibration for calibration in sorted(found, key=lambda each: each.date)
+            }
+            _write(path, list(latest.values()))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise StoreDamagedError(f"the calibrations of the backup cannot be used: {error!r}") from error
+    except OSError as error:
+        raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
+
+
 def prepare(path: Path) -> None:
     """Find out now what would keep ``store`` from its work after a calibration.
 
@@ -213,19 +248,25 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def _document(calibrations: Sequence[Calibration]) -> dict[str, Any]:
+    return sealed({"version": FORMAT_VERSION, "calibrations": [asdict(item) for item in calibrations]})
+
+
 def _write(path: Path, calibrations: Sequence[Calibration]) -> None:
     """Replace a file so that a reader, or a crash, sees the old one or the new one."""
-    document = {"version": FORMAT_VERSION, "calibrations": [asdict(item) for item in calibrations]}
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
     ) as stream:
         temporary = Path(stream.name)
         try:
-            json.dump(sealed(document), stream, indent=1, allow_nan=False)
+            json.dump(_document(calibrations), stream, indent=1, allow_nan=False)
             stream.write("\n")
             stream.flush()
             os.fsync(stream.fileno())
             temporary.chmod(0o644)  # the file of a system is read by its users
+            if os.geteuid() == 0:  # what root makes stays usable for the service's user
+                owner = path.parent.stat()
+                os.chown(temporary, owner.st_uid, owner.st_gid)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -125,7 +125,9 @@ _MANUAL = "/usr/local/share/man/man1"
 @click.option("--user", is_flag=True, help="For yourself alone, under your own service manager.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option("--uninstall", is_flag=True, help="Stop the service and remove what was installed.")
-@click.option("--purge", is_flag=True, help="With --uninstall: remove results and caches, too.")
+@click.option(
+    "--purge", is_flag=True, help="With --uninstall: remove results, caches, settings and your drop-ins, too."
+)
 @click.option("--tcp", is_flag=True, help="Let the service reach the loopback, for [tcp] of daemon.toml.")
 @click.option(
     "--root",
@@ -225,7 +227,7 @@ def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root:
     if not root.is_dir():  # a device, which is no file to click either
         raise InputError(f"--root {root}: is no directory; name the root of a machine's image")
     if purge and not uninstall:
-        raise InputError("--purge goes with --uninstall: it removes results")
+        raise InputError("--purge goes with --uninstall: it removes results and settings")
     if user and (purge or tcp or root != _ROOT):
         given = "--purge" if purge else "--tcp" if tcp else "--root"
         raise InputError(f"{given} is of the machine's service; leave it out, or leave out --user")

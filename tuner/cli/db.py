@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -15,6 +15,8 @@ from tuner.cli.output import console, echo, json_option, writable, write_json
 from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
+    from tuner.database.backup import Manifest
+    from tuner.database.files import Progress
     from tuner.database.integrity.checksums import Examination
     from tuner.database.merging import MergeReport
     from tuner.database.runs import Store
@@ -128,29 +130,165 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
 def copy(*, output: str, database: Path | None) -> None:
     """Write a copy of the runs and their trials, for `tuner db merge` on another host.
 
-    It is of one moment, whoever writes meanwhile. Jobs, users and uses stay behind.
+    It is of one moment, whoever writes meanwhile. Jobs, uses, models and calibrations are left out: `tuner db
+    backup` takes everything.
     """
-    import shutil
-
     from tuner.database.connection import default_path
-    from tuner.database.copying import check_target, copied
+    from tuner.database.copying import copied
 
     source = database or default_path()
-    target = None if output == "-" else Path(output)
-    if target is not None:
-        check_target(target, source)
-    if target is None and sys.stdout.isatty():
-        raise InputError("--output -: a database is no text; name a file, or send it to a program")
+    target = _target(output, source)
     try:
         with copied(source, None if target is None else target.parent) as file:
             if target is not None:
                 file.replace(target)
-                return
-            with file.open("rb") as content:
-                shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
-            sys.stdout.buffer.flush()
+            else:
+                _send(file)
     except OSError as error:
         raise InputError(f"--output {output}: {error.strerror}") from error
+    left_out = "jobs, uses, analytical answers, models, samples, spending and calibrations"
+    echo(f"left out: {left_out}; `tuner db backup` takes everything", err=True)
+
+
+def _target(output: str, source: Path) -> Path | None:
+    """The file that a copy of a database is written to; None for standard output."""
+    from tuner.database.copying import check_target
+
+    if output == "-":
+        if sys.stdout.isatty():
+            raise InputError("--output -: a database is no text; name a file, or send it to a program")
+        return None
+    check_target(Path(output), source)
+    return Path(output)
+
+
+def _send(file: Path) -> None:
+    import shutil
+
+    with file.open("rb") as content:
+        shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
+    sys.stdout.buffer.flush()
+
+
+# --- ``tuner db backup`` and ``restore``: everything, to another disk or host.
+
+
+@click.command(short_help="Write everything that is stored to one file.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    required=True,
+    callback=writable,
+    help="The file to write; an existing backup is replaced once the new one is whole; - is standard output.",
+)
+@database_option
+@json_option
+def backup(*, output: str, database: Path | None, json_path: str | None) -> None:
+    """Write everything that is stored to one file: runs, jobs, uses, models, answers, and calibrations.
+
+    It is of one moment, and every row is verified; daemon and runs go on meanwhile. A checksum tells `tuner
+    db restore` whether the file is still what was written. It is no signature: keep the file where nobody
+    else writes.
+    """
+    from tuner.database.backup import back_up
+    from tuner.database.connection import default_path
+    from tuner.system.ownership import owned_folder
+
+    if output == json_path == "-":
+        raise InputError("--json -: standard output has the backup; name a file")
+    source = database or default_path()
+    target = _target(output, source)
+    with (
+        contextlib.ExitStack() as stack,
+        orderly_stop("interrupted; no backup was written"),
+        _progress("backing up") as progress,
+    ):
+        folder = None if target is not None else stack.enter_context(owned_folder(".tuner-backup-"))
+        file = target or Path(folder or "", "tuner.backup")
+        manifest = back_up(source, file, progress=progress)
+        if target is None:
+            try:
+                _send(file)
+            except OSError as error:
+                raise InputError(f"--output -: {error.strerror}") from error
+    _print_manifest(manifest, f"{output}: backup of {source}", json_path, err=target is None)
+
+
+@click.command(short_help="Put a backup in the place of the database.")
+@click.argument("file", metavar="FILE")
+@click.option("--replace", is_flag=True, help="Also where something is stored already, which is gone then.")
+@database_option
+@json_option
+def restore(*, file: str, replace: bool, database: Path | None, json_path: str | None) -> None:
+    """Put a backup in the place of the database, on this host or another; FILE `-` is standard input.
+
+    The daemon must be stopped. Nothing is changed before the whole backup is verified; killed at any moment,
+    the database is the old one or the new one. A backup of an earlier version is brought up to this one. The
+    database belongs to the owner of its directory then. Calibrations of power sensors are added to those
+    that are there.
+    """
+    from tuner.database.backup import restore as put_back
+    from tuner.database.connection import Database, default_path
+    from tuner.report.lists import sentences
+
+    path = database or default_path()
+    parts: list[Examination] = []
+    with (
+        orderly_stop("interrupted; the database is the old one, or the restored one as a whole"),
+        _opened(file) as source,
+    ):
+        with _progress("restoring") as progress:
+            manifest = put_back(source, file, path, replace=replace, progress=progress)
+        with Database(
+            path, parts.append
+        ) as opened:  # which brings it up to this version, and makes the mirror
+            last = opened.examine()
+    _print_manifest(manifest, f"{path}: restored from {file}", json_path)
+    _print([line for part in (*parts, last) for line in sentences(part)], json_path)
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> "Iterator[BinaryIO]":
+    if file == "-":
+        if sys.stdin.isatty():
+            raise InputError("-: a backup is no text; name a file, or send it from a program")
+        yield sys.stdin.buffer
+        return
+    try:
+        opened = open(file, "rb")  # noqa: PTH123, SIM115 - also a pipe
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}; name a file that `tuner db backup` wrote") from error
+    with opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> "Iterator[Progress]":
+    """A bar on a terminal."""
+    from rich.progress import Progress as Display
+
+    from tuner.report.layout import PlainConsole
+
+    err = PlainConsole(stderr=True)
+    with Display(console=err, transient=True, disable=not err.is_terminal) as display:
+        task = display.add_task(what)
+        yield lambda done, total: display.update(task, completed=done, total=total)
+
+
+def _print_manifest(manifest: "Manifest", what: str, json_path: str | None, *, err: bool = False) -> None:
+    document = {
+        "tuner": manifest.tuner,
+        "at": manifest.at,
+        "bytes": manifest.size_bytes,
+        "rows": manifest.rows,
+    }
+    readings = len(manifest.calibrations.get("calibrations", ()))
+    if json_path is not None:
+        write_json(json_path, {**document, "sha256": manifest.sha256, "calibrations": readings})
+    counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in manifest.rows.items() if count]
+    counts += [f"{readings:,} calibrations"] if readings else []
+    said = f"{what}, of tuner {manifest.tuner} at {manifest.at}: {', '.join(counts) or 'nothing stored'}"
+    echo(said, err=err or json_path == "-")
 
 
 @contextlib.contextmanager
@@ -187,13 +325,13 @@ def is_stored(database: Path | None) -> bool:
 
 
 @click.group(
-    short_help="Check, repair or merge the database, or export a run as a recording.",
+    short_help="Back up, check, repair or merge the database, or export a run as a recording.",
 )
 def db() -> None:
-    """The database of results: its path, check and repair, runs of other hosts, and runs as recordings."""
+    """The database of results: its path, backups, repair, runs of other hosts, and runs as recordings."""
 
 
-for _command in (merge, pull, copy):
+for _command in (merge, pull, copy, backup, restore):
     db.add_command(_command)
 
 

@@ -152,14 +152,14 @@ class Database:
             return after, self.examine()
 
     def back_up(self, day: date) -> bool:
-        """Write the backup of a day beside the files, and keep the last three.
+        """Write the backup of a day beside the files, and keep the last three: ``backup.back_up_day``.
 
         Returns:
             False where the mirror is missing or behind: nothing was written.
         """
-        from tuner.database.integrity.backups import back_up  # noqa: PLC0415 - a run does without
+        from tuner.database.backup import back_up_day  # noqa: PLC0415 - a run does without
 
-        return self._trusted(lambda pair: back_up(pair, self.path, day))
+        return self._trusted(lambda pair: back_up_day(pair, self.path, day))
 
     def isolated(self) -> list[IsolatedRow]:
         """Rows that neither file had soundly, oldest first."""

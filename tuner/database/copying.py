@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from tuner.database.files import connect_to_read, damaged, locked, mirror_of, translated, unreadable
+from tuner.database.files import MAGIC, copy_pages, mirror_of, source_of
 from tuner.database.integrity.checksums import TABLES
 from tuner.database.merging import RUN_TABLES
-from tuner.model.errors import InputError, StoreDamagedError, StoreError, StoreFullError
+from tuner.model.errors import InputError, StoreError
 from tuner.system.untrusted.reading import DATABASE_BYTES, plain_line, shown_bytes
 
 _NAME = "tuner.db"
-_MAGIC = b"SQLite format 3\0"  # at the beginning of every database
 
 
 @contextmanager
@@ -43,40 +42,24 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
         InputError: there is no database.
         StoreError: it cannot be read, or there is no room for the copy.
     """
-    try:
-        there = next((file for file in (path, mirror_of(path)) if file.is_file()), None)
-    except OSError as error:
-        raise unreadable(error, path) from error
-    if there is None:
-        raise InputError(f"{path}: no results are there; name the file that `tuner run` wrote")
     with tempfile.TemporaryDirectory(prefix=".tuner-copy-", dir=folder) as temporary:
         copy = Path(temporary) / _NAME
         os.close(os.open(copy, os.O_CREAT | os.O_EXCL, 0o600))
-        try:
-            with locked(path, alone=False), closing(connect_to_read(there)) as connection:
-                _copy(connection, copy)
-        except sqlite3.Error as error:
-            if damaged(error):
-                why = f"{there} is damaged ({error}); `tuner db repair` puts it right"
-                raise StoreDamagedError(why) from error
-            fault = translated(error, there)
-            if isinstance(fault, StoreFullError):  # the database is only read
-                raise StoreFullError(f"no room for the copy in {copy.parent.parent} ({error})") from error
-            raise fault from error
+        with source_of(path, copy) as connection:
+            copy_pages(connection, copy)
+            _keep_runs(copy)
         yield copy
 
 
 def check_target(target: Path, path: Path) -> None:
-    """Refuse to replace a database that is in use by a copy, which holds less, or a file that is no database.
+    """Refuse to replace a database that is in use by a copy, or a file that is no database.
 
     Raises:
         InputError: the target is that database, its mirror, another database with one, or no copy.
     """
     own = [file.resolve() for file in (path, mirror_of(path))]
     if target.resolve() in own or mirror_of(target).exists():
-        raise InputError(
-            f"--output {target}: this is a database in use, and a copy holds less; name another file"
-        )
+        raise InputError(f"--output {target}: this is a database in use; name another file")
     if target.exists() and not target.is_file():
         raise InputError(f"--output {target}: is a device or a pipe; name a file, or - for standard output")
     if target.is_file() and not _may_be_a_copy(target):
@@ -85,13 +68,11 @@ def check_target(target: Path, path: Path) -> None:
 
 def _may_be_a_copy(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) in (b"", _MAGIC)
+        return file.read(len(MAGIC)) in (b"", MAGIC)
 
 
-def _copy(source: sqlite3.Connection, copy: Path) -> None:
+def _keep_runs(copy: Path) -> None:
     with closing(sqlite3.connect(copy, isolation_level=None)) as target:
-        source.backup(target)
-        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
         target.execute("PRAGMA secure_delete = ON")
         tables = {name for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for name in TABLES.keys() & tables - set(RUN_TABLES):
@@ -160,7 +141,7 @@ def _check_beginning(path: Path, address: str) -> None:
     """
     with path.open("rb") as file:
         beginning = file.read(_SHOWN_BYTES)
-    if not beginning.startswith(_MAGIC):
+    if not beginning.startswith(MAGIC):
         shown = plain_line(beginning.decode(errors="replace"))
         came = f"what came begins with {shown!r}" if beginning else "nothing came"
         raise StoreError(

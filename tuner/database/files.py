@@ -1,14 +1,16 @@
 """The files of a database: names, locks, file systems, and SQLite's faults in the words of this package."""
 
 import fcntl
+import grp
 import logging
 import mmap
 import os
+import pwd
 import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,6 +18,7 @@ from urllib.parse import quote
 
 from tuner.database.integrity import checksums
 from tuner.model.errors import (
+    InputError,
     StoreBusyError,
     StoreDamagedError,
     StoreError,
@@ -97,6 +100,8 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
             f"{path}: {path.absolute().parent} cannot be written, as SQLite needs also to read ({error});"
             f" `tuner db copy --database {path} --output FILE` copies it to a directory that can be written"
         )
+    if kind is StoreReadOnlyError or meaning == _CANNOT_OPEN:
+        meaning += refusal(path)
     what = ELSEWHERE if meaning in (NO_LOCKS, NO_SHARED_MEMORY) else advice(path)
     if kind is StoreFullError:
         what = f"make room on it; {what}"
@@ -105,7 +110,43 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
 
 def unreadable(error: OSError, path: Path) -> StoreError:
     """The error of this package where the system refuses a file, as in a folder of another user."""
-    return StoreError(f"{path}: {error.strerror}; name a file of yours with --database")
+    return StoreError(f"{path}: {error.strerror}{refusal(path)}; name a file of yours with --database")
+
+
+def refusal(path: Path) -> str:
+    """Owner and mode of what keeps this user from a database, and what changes that; empty without such."""
+    files = [path, mirror_of(path)]
+    files += [side_file(file, suffix) for file in files for suffix in SIDE_FILES]
+    folder = path.absolute().parent
+    needed = dict.fromkeys(reversed(folder.parents), os.X_OK)
+    needed |= {folder: os.W_OK | os.X_OK, **dict.fromkeys(files, os.R_OK | os.W_OK)}
+    for file, rights in needed.items():
+        with suppress(OSError):
+            there, around = file.stat(), folder.stat()
+            if os.access(file, rights):
+                continue
+            owner, mode = _user(there.st_uid), stat.S_IMODE(there.st_mode)
+            whose = f"{owner}:{_group(there.st_gid)}, mode {mode:04o}"
+            said = f": {file} is of {whose}; this is {_user(os.geteuid())}"
+            if file not in files or there.st_uid == around.st_uid:
+                return f"{said}; run it as that user: `sudo -u {owner} tuner ...`"
+            to = f"{_user(around.st_uid)}:{_group(around.st_gid)}"
+            return f"{said}; `sudo chown {to} {file}` gives it to the owner of its directory"
+    return ""
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def damaged(error: sqlite3.Error) -> bool:
@@ -221,11 +262,24 @@ def make_like(path: Path, model: Path) -> None:
         os.close(file)
 
 
-def new_file(path: Path, model: Path) -> Path:
-    """An empty file beside one that it is to replace, with the mode and owner of a model."""
-    fresh = side_file(path, ".new")
+def new_file(path: Path, model: Path | None, suffix: str = ".new") -> Path:
+    """An empty file beside one that it is to replace.
+
+    Args:
+        path: of the one that it is to replace.
+        model: whose mode and owner it gets; without one, it is for the owner of the folder alone.
+        suffix: of its name.
+    """
+    fresh = side_file(path, suffix)
     remove(fresh)
-    make_like(fresh, model)
+    if model is not None:
+        make_like(fresh, model)
+        return fresh
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        _own(file, fresh.absolute().parent.stat())
+    finally:
+        os.close(file)
     return fresh
 
 
@@ -273,6 +327,72 @@ def _wait(lock: int, path: Path, *, alone: bool) -> None:
         if time.monotonic() > patience:
             raise StoreBusyError(f"{path}: being put right for more than {BUSY_TIMEOUT_S:g} s")
         time.sleep(_LOOK_AGAIN_S)
+
+
+# --- Whole files, copied page by page while others write to them.
+
+MAGIC = b"SQLite format 3\0"
+"""The beginning of every database."""
+_STEP_PAGES = 2048  # 8 MB, between two looks at signals
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+
+@contextmanager
+def source_of(path: Path, copy: Path) -> Iterator[sqlite3.Connection]:
+    """A database opened to read, for a copy of it; its mirror where the file itself is gone.
+
+    Args:
+        path: of the database.
+        copy: the file that is written in the block, for messages.
+
+    Raises:
+        InputError: there is no database.
+        StoreError: it cannot be read, or there is no room for the copy.
+    """
+    try:
+        there = next((file for file in (path, mirror_of(path)) if file.is_file()), None)
+    except OSError as error:
+        raise unreadable(error, path) from error
+    if there is None:
+        raise InputError(f"{path}: no results are there; name the file that `tuner run` wrote")
+    try:
+        with locked(path, alone=False), closing(connect_to_read(there)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        if damaged(error):
+            why = f"{there} is damaged ({error}); `tuner db repair` puts it right"
+            raise StoreDamagedError(why) from error
+        fault = translated(error, there)
+        if isinstance(fault, StoreFullError):  # the database is only read
+            raise no_room(copy, error) from error
+        raise fault from error
+
+
+def no_room(copy: Path, error: Exception) -> StoreFullError:
+    """The error for a copy that finds no room."""
+    return StoreFullError(f"no room for the copy in {copy.parent} ({error})")
+
+
+def copy_pages(source: sqlite3.Connection, copy: Path, progress: Progress = lambda *_: None) -> None:
+    """Copy a database as it is at one moment into an empty file; whoever writes to it meanwhile goes on."""
+    own = not source.in_transaction
+    if own:
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it is one moment
+    try:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as target:
+            target.execute("PRAGMA synchronous = OFF")  # who keeps the file has it written to the disk
+            source.backup(
+                target,
+                pages=_STEP_PAGES,
+                progress=lambda _, remaining, total: progress(total - remaining, total),
+            )
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+    finally:
+        if own:
+            source.execute("ROLLBACK")
 
 
 # --- File systems that lack what a database needs: locks of files, or memory that processes share through

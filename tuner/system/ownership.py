@@ -465,6 +465,30 @@ class StateLock:
             self._file = -1
 
 
+@contextmanager
+def without_daemon(directory: Path) -> Iterator[None]:
+    """Keep a daemon from a state directory for the block; one that is started meanwhile waits.
+
+    Raises:
+        InputError: one works there, or its lock cannot be had.
+    """
+    path = directory / "daemon.lock"
+    try:
+        file = open_made_lock(path)
+    except FileNotFoundError:  # none ever worked there
+        yield
+        return
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened: {error.strerror}") from error
+    try:
+        if not try_lock(file, directory):
+            owner = os.read(file, _PID_BYTES).decode("ascii", "replace").strip()
+            raise InputError(f"{directory}: a daemon works there (process {owner or 'unknown'})")
+        yield
+    finally:
+        os.close(file)
+
+
 def _place(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.daemon.installing.service_files import SHIPPED_PREFIX, Item, Site
+from tuner.daemon.installing.service_files import SHIPPED_PREFIX, SYSTEM_UNITS, USER_UNITS, Item, Site
 from tuner.model.errors import InputError, InstallError
 
 # --- The record of installed files, written first, so that an installation can be finished or undone.
@@ -244,24 +244,64 @@ def install(site: Site, runner: Command = execute) -> list[Step]:
 
 
 def uninstall(site: Site, runner: Command = execute, *, with_results: bool = False) -> list[Step]:
-    """The steps that stop the service and remove what was installed, and nothing else.
+    """The steps that stop the service and remove what was installed; what stays is named.
+
+    Args:
+        site: that it is removed from.
+        runner: of commands.
+        with_results: remove results, settings and the administrator's drop-ins, too.
 
     Raises:
         InstallError: the record of the installation cannot be read.
     """
     listed = site.settings / NAME
     had = read(listed)
+    ours = {str(listed), *(had.files if had is not None else ())}
+    added = [
+        path
+        for folder in _drop_in_folders(site)
+        for path in sorted(folder.iterdir())
+        if str(path) not in ours
+    ]
+    purged = (
+        [purge(folder) for folder in dict.fromkeys(path.parent for path in added)] if with_results else []
+    )
     result: list[Step] = []
     if had is None:
         result.append(say(f"nothing is installed: there is no {listed}"))
     else:
         result += _stopped(site, runner)
-        result += [step for path in had.files for step in _removed(Path(path), had)]
-        if site.here:
-            result.append(run(site.systemctl("daemon-reload"), runner))
+        of_settings = {
+            path for path in had.files if with_results and Path(path).is_relative_to(site.settings)
+        }
+        result += [
+            step for path in had.files if path not in of_settings for step in _removed(Path(path), had)
+        ]
+    result += purged
+    if site.here and (had is not None or purged):
+        result.append(run(site.systemctl("daemon-reload"), runner))
+    if had is not None and not with_results:
         result += [remove(listed), *(remove_empty(path) for path in site.directories())]
         result.append(remove_empty(site.settings))
-    return [*result, *_results(site, remove=with_results)]
+    if site.user:
+        result += [say(f"keep {path}, which is yours") for path in added]
+        return [*result, say("keep the results: they are those of `tuner run`, too")]
+    if not with_results:
+        added += [
+            path for path in sorted(site.settings.rglob("*")) if path.is_file() and str(path) not in ours
+        ]
+        result += [say(f"keep {path}; --purge removes it") for path in added]
+    for path in (*([site.settings] if with_results else []), *map(site.at, STATE)):
+        if path.exists():
+            result.append(purge(path) if with_results else say(f"keep {path}; --purge removes it"))
+    return [*result, say("keep the user tuner, and the groups tuner and tuner-clocks with their members")]
+
+
+def _drop_in_folders(site: Site) -> list[Path]:
+    """Directories of drop-ins of our units; those of `systemctl set-property` lie beside the others."""
+    units = [site.units] if site.user else [site.units, site.at("/etc/systemd/system.control")]
+    names = USER_UNITS if site.user else SYSTEM_UNITS
+    return [folder for place in units for name in names if (folder := place / f"{name}.d").is_dir()]
 
 
 def _recorded(items: list[Item], had: Record) -> Record:
@@ -318,16 +358,6 @@ def _stopped(site: Site, runner: Command) -> Iterator[Step]:
         yield run(site.systemctl("disable", *now, *there), runner)
     if site.here and (site.units / "tuner-clockd.service").exists():  # its socket started it
         yield run(site.systemctl("stop", "tuner-clockd.service"), runner)
-
-
-def _results(site: Site, *, remove: bool) -> Iterator[Step]:
-    if site.user:
-        yield say("keep the results: they are those of `tuner run`, too")
-        return
-    for path in map(site.at, STATE):
-        if path.exists():
-            yield purge(path) if remove else say(f"keep {path}; --purge removes it")
-    yield say("keep the user tuner, and the groups tuner and tuner-clocks with their members")
 
 
 # --- The program that the service runs, which only root may be able to change.

@@ -6,24 +6,17 @@ file.
 """
 
 import glob
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
-from tuner.database.files import SuspectError, connect, connect_to_read, new_file, remove, sync
+from tuner.database.files import SuspectError, connect_to_read
 from tuner.database.integrity.checksums import TABLES, Table
-from tuner.database.integrity.copy_state import inspected
 from tuner.database.integrity.row_comparison import text_or_bytes
-from tuner.database.pair import Pair
 from tuner.database.transaction import Row, standing
-from tuner.model.errors import StoreFullError
 
-_KEPT = 3
-_ROOM = 2  # times the database, to leave some for what is stored next
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # messages of SQLite have bytes of the file in them
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at how many there were
 _STEPS_A_BYTE = 4  # a row of ours takes fewer
@@ -118,48 +111,12 @@ def backups(path: Path, identity: str | None) -> list[Source]:
         path: of the database.
         identity: of it; None where it is not known.
     """
-    sources = [Source.of(file, f"backup of {file.name.rpartition('.backup-')[2]}") for file in _files(path)]
+    days = {file: file.name.rpartition(".backup-")[2] for file in dated_files(path)}
+    sources = [Source.of(file, f"backup of {day}") for file, day in days.items()]
     ours = [each for each in sources if each.identity and same_database(each.identity, identity)]
     return sorted(ours, key=lambda each: (each.count, each.path), reverse=True)
 
 
-def back_up(pair: Pair, path: Path, day: date) -> bool:
-    """Write a backup of an open database unless the day has one, and keep the last three.
-
-    Returns:
-        False where the mirror is missing or behind: nothing was written.
-
-    Raises:
-        SuspectError: the database is damaged.
-        StoreFullError: there is hardly room for it.
-    """
-    target = path.with_name(f"{path.name}.backup-{day.isoformat()}")
-    if target.exists():
-        return True
-    if shutil.disk_usage(path.parent).free < _ROOM * path.stat().st_size:
-        raise StoreFullError(f"{path.parent}: the disk is nearly full")
-    fresh = new_file(target, path)
-    try:
-        with pair.snapshot() as view:
-            if not view.mirrored:
-                return False
-            identity, _ = standing(pair.main)
-            with closing(connect(fresh)) as writing:
-                pair.main.backup(writing)
-                writing.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
-        copied = inspected(fresh)
-        if not copied.whole:
-            raise SuspectError(f"a copy of {path} is not whole: {copied.trouble}")
-        fresh.replace(target)
-        sync(path.parent)
-    finally:
-        remove(fresh)
-    newest = [each.path for each in backups(path, identity)[:_KEPT]]
-    for file in _files(path):
-        if file not in newest:
-            file.unlink(missing_ok=True)
-    return True
-
-
-def _files(path: Path) -> list[Path]:
+def dated_files(path: Path) -> list[Path]:
+    """The files that have the names of backups of a database, by their days."""
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.backup-????-??-??"))
