@@ -4,6 +4,7 @@ import compileall
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -16,6 +17,7 @@ LIBRARY_PATH = (
     f"{Path(throwaway_systemd.python()).parents[1]}/lib"  # of an interpreter that is not the system's
 )
 _FOLDERS = {"tuner": ".", "power": "tuner", "policies": "tuner", "kernels": "tuner", "systemd": "tuner"}
+_SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 _NVML = "nvidia-ml-py"  # what reads NVML, also the fake one
 _LARGE = "nvidia"  # packages of NVIDIA: without a compiler the modelled GPU takes what kernels declare
 _SCRIPT = """#!{prefix}/bin/python
@@ -27,23 +29,53 @@ sys.exit({entry.attr}())
 
 def put(root: Path) -> None:
     """Make ``/opt/tuner`` in a root: an environment of its own that belongs to root alone."""
-    prefix = root / PREFIX.lstrip("/")
-    site = prefix / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    site = _begun(root, PREFIX)
+    for name in sorted(_needed("gpu-tuner", {_NVML})):
+        _copy(distribution(name), site)
+    _finish(root, PREFIX)
+
+
+def put_another(root: Path, prefix: str, edits: Mapping[str, tuple[str, str]]) -> None:
+    """Make a further environment, which takes what it imports from that of ``put``.
+
+    Args:
+        root: with ``/opt/tuner``.
+        prefix: of the environment.
+        edits: file of the package -> what is replaced in it, and by what: another version.
+    """
+    site = _begun(root, prefix)
+    (site / "first.pth").write_text(f"{PREFIX}/{_SITE}\n")
+    for name, (old, new) in edits.items():
+        file = site / "tuner" / name
+        text = file.read_text()
+        assert old in text, name
+        file.write_text(text.replace(old, new, 1))
+    _finish(root, prefix)
+
+
+def _begun(root: Path, prefix: str) -> Path:
+    """An environment with the programs and this project's package; its folder of packages."""
+    folder = root / prefix.lstrip("/")
+    site = folder / _SITE
     site.mkdir(parents=True)
-    (prefix / "bin").mkdir()
+    (folder / "bin").mkdir()
     python = Path(throwaway_systemd.python())
-    (prefix / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
-    (prefix / "bin/python").symlink_to(python)
+    (folder / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
+    (folder / "bin/python").symlink_to(python)
     for entry in distribution("gpu-tuner").entry_points.select(group="console_scripts"):
-        script = prefix / "bin" / entry.name
-        script.write_text(_SCRIPT.format(prefix=PREFIX, entry=entry))
+        script = folder / "bin" / entry.name
+        script.write_text(_SCRIPT.format(prefix=prefix, entry=entry))
         script.chmod(0o755)
     for name, parent in _FOLDERS.items():
         shutil.copytree(ROOT / name, site / parent / name, dirs_exist_ok=True)
-    for name in sorted(_needed("gpu-tuner", {_NVML})):
-        _copy(distribution(name), site)
-    compileall.compile_dir(str(site), quiet=2, stripdir=str(root))  # as pip does: services cannot
-    for path in (prefix, *prefix.rglob("*")):
+    return site
+
+
+def _finish(root: Path, prefix: str) -> None:
+    """Compile what services cannot, and leave an environment to root alone."""
+    folder = root / prefix.lstrip("/")
+    compileall.compile_dir(str(folder / _SITE), quiet=2, stripdir=str(root))  # as pip does: services cannot
+    for path in (folder, *folder.rglob("*")):
         os.chown(path, 0, 0, follow_symlinks=False)
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & ~0o022)

@@ -34,10 +34,13 @@ class Machine:
 
     def run(self, *command: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run something inside."""
-        inside = ["nsenter", "--target", str(self.init), "--mount", "--pid", "--uts", "--ipc", "--net"]
         return subprocess.run(
-            [*inside, *command], check=check, capture_output=True, text=True, stdin=subprocess.DEVNULL
+            self.command(*command), check=check, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
+
+    def command(self, *words: str) -> list[str]:
+        """Words that run something inside."""
+        return ["nsenter", "--target", str(self.init), "--mount", "--pid", "--uts", "--ipc", "--net", *words]
 
     def path(self, inside: str) -> Path:
         """How this machine reaches a path inside, sockets in /run too."""
