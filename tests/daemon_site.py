@@ -4,7 +4,7 @@ import sqlite3
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,23 +84,31 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with with_service(tmp_path_factory.mktemp("site")) as site:
+        yield site
+
+
+@contextmanager
+def with_service(folder: Path) -> Iterator[Site]:
+    """A machine whose service is installed, in an empty folder."""
     try:  # the machine sees it below a directory of root
         stdlib = Path(sysconfig.get_path("stdlib"))
         trusted(stdlib, {0}, below=stdlib, most=1_000_000)
     except InputError as error:
         pytest.skip(f"the installer would refuse this interpreter: {error}")
+    shared, layers = folder / "srv", folder / "machine"
+    for path in (shared, layers):
+        path.mkdir(mode=0o755)
     with ExitStack() as stack:
-        shared = tmp_path_factory.mktemp("srv")
-        shared.chmod(0o755)
         nvml = stack.enter_context(fake_nvml(shared))
-        root = stack.enter_context(overlay(tmp_path_factory.mktemp("machine")))
+        root = stack.enter_context(overlay(layers))
         throwaway_program.put(root)
         (root / "opt/fake").mkdir()
         (root / "opt/fake" / Path(library()).name).write_bytes(Path(library()).read_bytes())
         for unit, text in ((SERVICE, DROP_IN), (HELPER, HELPER_DROP_IN)):
-            folder = root / f"etc/systemd/system/{unit}.d"
-            folder.mkdir()
-            (folder / "test.conf").write_text(text)
+            drop_ins = root / f"etc/systemd/system/{unit}.d"
+            drop_ins.mkdir()
+            (drop_ins / "test.conf").write_text(text)
         machine = stack.enter_context(booted(root, shared))
         site = Site(machine, nvml, "")
         site.said = site.tuner("install-service")

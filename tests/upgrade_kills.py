@@ -127,7 +127,7 @@ def kill_once(site: Site, rng: random.Random, longest_s: float) -> dict[str, Any
     Args:
         site: with the old program in force.
         rng: decides which program, and when.
-        longest_s: the latest instant of a kill, in seconds from the start.
+        longest_s: the latest instant of a kill, in seconds from the first step.
 
     Returns:
         What was done and found; ``fault`` is empty where all was as it must be.
@@ -136,7 +136,6 @@ def kill_once(site: Site, rng: random.Random, longest_s: float) -> dict[str, Any
     after_s = rng.uniform(0.0, longest_s)
     crowd = Crowd(site)
     with crowd.asking():
-        begun_s = time.monotonic()
         process = subprocess.Popen(
             site.machine.command(*_command(target, "--upgrade")),
             stdin=subprocess.DEVNULL,
@@ -144,11 +143,14 @@ def kill_once(site: Site, rng: random.Random, longest_s: float) -> dict[str, Any
             stderr=subprocess.STDOUT,
             text=True,
         )
+        assert process.stdout is not None
+        first = process.stdout.readline()  # before it, the upgrade only looks
+        begun_s = time.monotonic()
         with suppress(subprocess.TimeoutExpired):
             process.wait(after_s)
         ended = process.poll() is not None
         site.machine.run("pkill", "--signal", "KILL", "--full", "install-service --upgrade", check=False)
-        said = process.communicate()[0]
+        said = first + process.communicate()[0]
         killed_s = time.monotonic() - begun_s
         found = in_force(site)
         made = migrations(site)

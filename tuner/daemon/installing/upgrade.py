@@ -45,7 +45,7 @@ BACKUP, ASIDE = "before-upgrade.db", "after-upgrade.db"
 _SERVICES = ("tuner.service", "tuner-clockd.service")
 _READY_S = 120.0  # for a daemon that has started to find its GPUs
 _LOOK_S = 0.2
-_PROGRAM = re.compile(r"^ExecStart=(/.*)/bin/tuner daemon$", re.MULTILINE)
+_PROGRAM = re.compile(r"^ExecStart=(/.*)/bin/tuner daemon\b", re.MULTILINE)
 
 Ready = Callable[[float], str]
 """Returns why the daemon is not ready within so many seconds; empty where it is."""
