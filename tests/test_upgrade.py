@@ -83,7 +83,7 @@ def test_the_other_program_takes_over(machine: Machine) -> None:
         "systemctl --user stop tuner.service tuner-clockd.service",
         "systemctl --user enable --now tuner.socket tuner.service",
     ]
-    assert upgrade.unfinished(machine.site(NEW), machine.run, machine.ready) == []
+    assert upgrade.unfinished(machine.site(NEW), machine.held, machine.run, machine.ready) == []
 
 
 STEPS = 14  # at least as many as an upgrade has
@@ -97,7 +97,7 @@ def test_killed_after_any_step_the_next_call_ends_it(machine: Machine, after: in
     machine.do(order[:after])
     machine.held.close()  # as the kernel does
     unit = (machine.config / "systemd/user/tuner.service").read_text()
-    machine.do(upgrade.unfinished(machine.site(NEW), machine.run, machine.ready))
+    machine.do(upgrade.unfinished(machine.site(NEW), machine.held, machine.run, machine.ready))
 
     assert machine.runs(NEW if f"{NEW}/bin" in unit else OLD)
 
@@ -180,7 +180,7 @@ def test_a_damaged_journal_is_not_guessed_at(machine: Machine) -> None:
     """Nothing is done, and the message names the file."""
     (machine.config / "tuner" / steps.JOURNAL).write_text(json.dumps({"before": "/opt/tuner"}))
     with pytest.raises(InstallError, match=r"upgrade\.json: the journal of an upgrade cannot be read"):
-        upgrade.unfinished(machine.site(NEW))
+        upgrade.unfinished(machine.site(NEW), machine.held)
 
 
 def test_two_installations_at_once_are_refused(machine: Machine) -> None:

@@ -169,7 +169,7 @@ def install_service(
     /etc/tuner/daemon.toml stays as it is. Root may only install a program that nobody else can change.
 
     With --upgrade, a program in an environment of its own takes the place of the service's: that is stopped,
-    its database backed up, and the other one started. If it does not become ready, the first is started again.
+    its database backed up, and the other started. If that does not become ready, the first is started again.
     """
     from tuner.daemon.installing import service_files, steps
     from tuner.daemon.installing import upgrade as upgrading
@@ -190,16 +190,14 @@ def install_service(
         from tuner.kernel_files.trust import trusted
 
         steps.check_program(prefix, trusted, root)
-    with contextlib.nullcontext() if dry_run else upgrading.alone(site):
-        if not uninstall and site.here and not user:
-            _do_or_go_back(upgrading.unfinished(site), site, dry_run=dry_run)
-        if upgrade:
-            _upgrade(site, dry_run=dry_run)
-        else:
-            _do(
-                steps.uninstall(site, with_results=purge) if uninstall else steps.install(site),
-                dry_run=dry_run,
-            )
+    with contextlib.nullcontext() if dry_run else upgrading.alone(site), contextlib.ExitStack() as held:
+        begun = [] if uninstall or user else upgrading.unfinished(site, held)
+        _do_or_go_back(begun, site, held, dry_run=dry_run)
+        if upgrade and not (begun and upgrading.program(site) == str(prefix)):
+            _upgrade(site, held, dry_run=dry_run)
+        elif not upgrade:
+            order = steps.uninstall(site, with_results=purge) if uninstall else steps.install(site)
+            _do(order, dry_run=dry_run)
     if dry_run:
         echo("nothing was changed: --dry-run")
     elif not uninstall and not upgrade and not user and root == _ROOT:
@@ -210,21 +208,19 @@ def install_service(
         echo("next: `tuner status`")
 
 
-def _upgrade(site: "Site", *, dry_run: bool) -> None:
+def _upgrade(site: "Site", held: contextlib.ExitStack, *, dry_run: bool) -> None:
     """Put a site's program in the place of the service's."""
     from tuner.daemon.installing import upgrade as upgrading
     from tuner.daemon.settings_file import load
 
     state = load(site.settings / "daemon.toml").service.state or Path("/var/lib/tuner")
-    with contextlib.ExitStack() as held:
-        order = upgrading.upgrade(site, state, held)
-        _do_or_go_back(order, site, held, dry_run=dry_run)
+    _do_or_go_back(upgrading.upgrade(site, state, held), site, held, dry_run=dry_run)
     if not dry_run:
         echo(f"{site.prefix} is in force and ready; the database of before is {state / upgrading.BACKUP}")
 
 
 def _do_or_go_back(
-    order: "Sequence[Step]", site: "Site", held: contextlib.ExitStack | None = None, *, dry_run: bool
+    order: "Sequence[Step]", site: "Site", held: contextlib.ExitStack, *, dry_run: bool
 ) -> None:
     """Do the steps of an upgrade; if one fails, or Ctrl-C comes, those back.
 
@@ -237,8 +233,7 @@ def _do_or_go_back(
     try:
         _do(order, dry_run=dry_run)
     except (TunerError, OSError, KeyboardInterrupt) as error:
-        if held is not None:
-            held.close()
+        held.close()
         why = str(error) or "interrupted"
         echo(f"going back: {why}")
         _do(upgrading.back(site), dry_run=dry_run)

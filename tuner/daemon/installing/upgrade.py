@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,7 +131,7 @@ def upgrade(
         InputError: nothing is installed, the program is that of the service, or the daemon is not ready now.
         StoreError: the database is of a newer program than the site's.
     """
-    before = _program(site)
+    before = program(site)
     if before is None:
         raise InputError("nothing is installed: leave out --upgrade, and the service is installed")
     if before == str(site.prefix):
@@ -144,20 +144,15 @@ def upgrade(
         raise InputError(f"the daemon is not ready before the upgrade: {why}; mend that first")
     journal = _journal(site, before, state)
     placing, again = placed(site)
-    stop = run(site.systemctl("stop", *_SERVICES), runner)
     return [
         write(site.settings / JOURNAL, json.dumps(vars(journal))),
-        stop,
-        Step(f"back up the database to {state / BACKUP}", lambda: _back_up(journal, held)),
-        *placing,
-        *registered(site, runner),
-        stop,  # whom a client has started meanwhile is the one of before, and waits for the database
-        Step("let the daemon have the database", held.close),
-        *_finishing(site, again, runner, ready),
+        *_switched(site, journal, held, placing=placing, again=again, runner=runner, ready=ready),
     ]
 
 
-def unfinished(site: Site, runner: Command = execute, ready: Ready = readiness) -> list[Step]:
+def unfinished(
+    site: Site, held: contextlib.ExitStack, runner: Command = execute, ready: Ready = readiness
+) -> list[Step]:
     """The steps that end an upgrade that was killed: forward where all files were in place, else back.
 
     Raises:
@@ -167,9 +162,36 @@ def unfinished(site: Site, runner: Command = execute, ready: Ready = readiness) 
     if journal is None:
         return []
     told = say(f"an upgrade was cut short: {site.settings / JOURNAL}")
-    if _program(site) == journal.before:
+    if program(site) == journal.before:
         return [told, *back(site, runner)]
-    return [told, *registered(site, runner), *_finishing(site, [], runner, ready)]
+    return [told, *_switched(site, journal, held, runner=runner, ready=ready)]
+
+
+def _switched(
+    site: Site,
+    journal: Journal,
+    held: contextlib.ExitStack,
+    *,
+    placing: Sequence[Step] = (),
+    again: Sequence[str] = (),
+    runner: Command,
+    ready: Ready,
+) -> Iterator[Step]:
+    """From the journal to the daemon that is ready."""
+    stop = run(site.systemctl("stop", *_SERVICES), runner)
+    backup = Path(journal.state) / BACKUP
+    yield stop
+    yield Step(f"back up the database to {backup}", lambda: _back_up(journal, held))
+    yield from placing
+    yield from registered(site, runner)
+    yield stop  # whom a client has started meanwhile is the one of before, and waits for the database
+    yield Step("let the daemon have the database", held.close)
+    sockets = [name for name in again if name.endswith(".socket")]
+    if sockets:
+        yield run(site.systemctl("try-restart", *sockets), runner)
+    yield enabled(site, runner)
+    yield Step("wait until the daemon is ready", lambda: _wait(ready))
+    yield remove(site.settings / JOURNAL)
 
 
 def back(site: Site, runner: Command = execute) -> list[Step]:
@@ -190,7 +212,10 @@ def back(site: Site, runner: Command = execute) -> list[Step]:
     sockets = [name for name in site.started if str(site.units / name) in differing and "socket" in name]
     return [
         run(site.systemctl("stop", *_SERVICES), runner),
-        Step("put the database back if it was migrated", lambda: _put_back(journal)),
+        Step(
+            f"put the database back if it was migrated, and keep that as {journal.database.with_name(ASIDE)}",
+            lambda: _put_back(journal),
+        ),
         *files,
         *registered(site, runner),
         *([run(site.systemctl("try-restart", *sockets), runner)] if sockets else []),
@@ -199,16 +224,7 @@ def back(site: Site, runner: Command = execute) -> list[Step]:
     ]
 
 
-def _finishing(site: Site, again: list[str], runner: Command, ready: Ready) -> Iterator[Step]:
-    sockets = [name for name in again if name.endswith(".socket")]
-    if sockets:
-        yield run(site.systemctl("try-restart", *sockets), runner)
-    yield enabled(site, runner)
-    yield Step("wait until the daemon is ready", lambda: _wait(ready))
-    yield remove(site.settings / JOURNAL)
-
-
-def _program(site: Site) -> str | None:
+def program(site: Site) -> str | None:
     """Environment of the program that the service runs; None without a service."""
     found = _PROGRAM.search(_text(site.units / "tuner.service") or "")
     return None if found is None else found[1]
@@ -248,21 +264,23 @@ def _read(site: Site) -> Journal | None:
 
 
 def _back_up(journal: Journal, held: contextlib.ExitStack) -> None:
-    """Take the database until ``held`` is closed, and back it up."""
-    state = Path(journal.state)
-    held.enter_context(without_daemon(state))
-    if journal.changes is not None:
-        back_up(journal.database, state / BACKUP)
+    """Take the database until ``held`` is closed, and back it up unless the other program has migrated it."""
+    held.enter_context(without_daemon(Path(journal.state)))
+    if journal.changes is not None and not _migrated(journal):
+        back_up(journal.database, journal.database.with_name(BACKUP))
 
 
 def _put_back(journal: Journal) -> None:
-    """Put a database that was migrated meanwhile back, and keep what it had become aside."""
-    if journal.changes is None or inspected(journal.database, to_change=False).changes == journal.changes:
-        return
-    state = Path(journal.state)
-    back_up(journal.database, state / ASIDE)
-    with (state / BACKUP).open("rb") as source:
-        restore(source, str(state / BACKUP), journal.database, replace=True)
+    if journal.changes is not None and _migrated(journal):
+        backup = journal.database.with_name(BACKUP)
+        back_up(journal.database, journal.database.with_name(ASIDE))
+        with backup.open("rb") as source:
+            restore(source, str(backup), journal.database, replace=True)
+
+
+def _migrated(journal: Journal) -> bool:
+    """True where the tables are no longer those of the program of before."""
+    return inspected(journal.database, to_change=False).changes != journal.changes
 
 
 def _wait(ready: Ready) -> None:
