@@ -1,10 +1,10 @@
 """Kills upgrades of the service: is the old or the new program in force then, and is a job lost?
 
-A throw-away machine with a real systemd, as root (``tests/throwaway_systemd.py``). Each upgrade is to a version
-that migrates the database, one in three to one that is never ready besides, and is killed -9 at a random instant
-after its first step. Clients submit jobs meanwhile. What answers then must be the old or the new version, with a
-database of its own; a second call must end in the new one, or in the old one where the new one is never ready;
-no acknowledged job may be lost.
+A throw-away machine with a real systemd, as root. Each upgrade is to a version that migrates the database,
+one in three to one that is never ready besides, and is killed -9 at a random instant after its first step.
+Clients submit jobs meanwhile. What answers then must be the old or the new version, with a database of its
+own; a second call must end in the new one, or in the old one where the new one is never ready; no
+acknowledged job may be lost.
 
     python benchmarks/upgrade_kills.py --count 50 --out benchmarks/results/upgrade-kills.json
 """

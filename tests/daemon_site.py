@@ -12,7 +12,7 @@ import pytest
 import throwaway_program
 import throwaway_systemd
 from fake_nvml_state import State, fake_nvml, library
-from throwaway_systemd import Machine, booted, overlay
+from throwaway_systemd import Machine, booted, limits_in_force, overlay
 
 from tuner.client import Client
 from tuner.kernel_files.trust import trusted
@@ -73,13 +73,13 @@ class Site:
             return connection.execute(question, values).fetchall()
 
 
-def until(happened: Callable[[], bool], what: str) -> None:
+def until(happened: Callable[[], bool], what: str, longest_s: float = LONGEST_S) -> None:
     """Wait for what systemd or the daemon does in its own time."""
-    for _ in range(int(LONGEST_S / 0.05)):
+    for _ in range(int(longest_s / 0.05)):
         if happened():
             return
         threading.Event().wait(0.05)
-    pytest.fail(f"{what} did not happen within {LONGEST_S:g} s")
+    pytest.fail(f"{what} did not happen within {longest_s:g} s")
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @contextmanager
-def with_service(folder: Path) -> Iterator[Site]:
-    """A machine whose service is installed, in an empty folder."""
+def with_service(folder: Path, *, limits: bool = False) -> Iterator[Site]:
+    """A machine whose service is installed.
+
+    Args:
+        folder: empty.
+        limits: have those of the units in force, too.
+    """
     try:  # the machine sees it below a directory of root
         stdlib = Path(sysconfig.get_path("stdlib"))
         trusted(stdlib, {0}, below=stdlib, most=1_000_000)
@@ -110,6 +115,8 @@ def with_service(folder: Path) -> Iterator[Site]:
             drop_ins.mkdir()
             (drop_ins / "test.conf").write_text(text)
         machine = stack.enter_context(booted(root, shared))
+        if limits:
+            stack.enter_context(limits_in_force(machine))
         site = Site(machine, nvml, "")
         site.said = site.tuner("install-service")
         settings = machine.path("/etc/tuner/daemon.toml")

@@ -35,6 +35,12 @@ def put(root: Path) -> None:
     _finish(root, PREFIX)
 
 
+def put_compiler(root: Path) -> None:
+    """Add NVRTC to ``/opt/tuner``."""
+    _copy(distribution("nvidia-cuda-nvrtc-cu12"), root / PREFIX.lstrip("/") / _SITE)
+    _finish(root, PREFIX)
+
+
 def put_another(root: Path, prefix: str, edits: Mapping[str, tuple[str, str]]) -> None:
     """Make a further environment, which takes what it imports from that of ``put``.
 

@@ -19,8 +19,6 @@ VERSIONS = {OLD: "0.2.0", NEW: "9.1.0", BROKEN: "9.2.0"}
 STATE = "/var/lib/tuner"
 _END_OF_MIGRATIONS = "\n)\n"
 _ANOTHER = '\n    ("of-another", ("CREATE TABLE of_another (id INTEGER PRIMARY KEY)",)),\n)\n'
-_READY = "        return database if self._state.identities"
-_NEVER = '        return ["this version was made to be never ready"]\n'
 
 
 def programs(site: Site) -> None:
@@ -31,7 +29,7 @@ def programs(site: Site) -> None:
             "database/migrations.py": (_END_OF_MIGRATIONS, _ANOTHER),
         }
         if prefix == BROKEN:
-            edits["daemon/service.py"] = (_READY, _NEVER + _READY)
+            edits["daemon/main.py"] = ("dict(survey.identities),", "{},")  # as a driver that it does not know
             edits["daemon/installing/upgrade.py"] = ("_READY_S = 120.0", "_READY_S = 3.0")
         throwaway_program.put_another(site.machine.root, prefix, edits)
 
