@@ -36,13 +36,30 @@ DROP_IN = (
 HELPER_DROP_IN = f"[Service]\n{FAKE}\nReadWritePaths=/srv\nRestart=no\n"
 
 
+# Accounts, which are named as kept; and commands that tests put.
+_KEPT = ("etc/passwd", "etc/shadow", "etc/group", "etc/gshadow", "etc/.pwd.lock", "etc/.#", "usr/local/sbin")
+_PLACES = ("etc/", "opt/", "usr/")  # elsewhere, what has our name: services of the machine write, too
+
+
 @dataclass
 class Site:
-    """A machine with the service installed."""
+    """A machine with the service installed; ``before`` is what ``written`` was before that."""
 
     machine: Machine
     nvml: State
     said: str
+    before: set[str]
+
+    def written(self) -> set[str]:
+        """Files of the machine's own layer, and what has our name, without accounts."""
+        up = self.machine.root.parent / "up"
+        names = {str(path.relative_to(up)): path for path in up.rglob("*")}
+        return {
+            name
+            for name, path in names.items()
+            if ("tuner" in name or (name.startswith(_PLACES) and not path.is_dir()))
+            and not name.startswith(_KEPT)
+        }
 
     @property
     def client(self) -> Client:
@@ -117,7 +134,8 @@ def with_service(folder: Path, *, limits: bool = False) -> Iterator[Site]:
         machine = stack.enter_context(booted(root, shared))
         if limits:
             stack.enter_context(limits_in_force(machine))
-        site = Site(machine, nvml, "")
+        site = Site(machine, nvml, "", set())
+        site.before = site.written()
         site.said = site.tuner("install-service")
         settings = machine.path("/etc/tuner/daemon.toml")
         settings.write_text(settings.read_text().replace("calm_s = 10.0", "calm_s = 0.0"))

@@ -110,8 +110,12 @@ SUITES = {
     ),
     "damage": Suite(  # of databases: found, mended, merged
         _rooms("database"),
-        _rooms("application cli daemon devices kernel_files model prediction report studies"),
         (
+            "power",
+            *_rooms("application cli daemon devices kernel_files model prediction report studies system"),
+        ),
+        (
+            "test_backup.py",
             "test_database_damage.py",
             "test_database_isolation.py",
             "test_database_mirror.py",

@@ -19,6 +19,7 @@ SCRIPTS = {
 }
 SMALLEST = {
     "apply_calls": ["--show", str(RESULTS / "apply-calls-h200.json")],
+    "backups": ["--trials", "0", "--kills", "6"],
     "compare": ["--again", str(RESULTS / "compare-h200.json")],
     "co_run_pays": ["--show", str(RESULTS / "co-run-pays-h200.json")],
     "cold_timing": ["scan-lf:N=64", "fft:N=64", "--device", "sim:h200", "--most", "3"],

@@ -1,5 +1,6 @@
 """The daemon under a real systemd, sandbox and all, installed by its command: `pytest -m systemd` as root."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -387,6 +388,35 @@ def test_a_wrong_file_of_the_helper_does_not_end_its_socket(site: Site) -> None:
         site.machine.run("systemctl", "daemon-reload")
 
 
+def test_the_page_on_backups_as_it_stands(site: Site) -> None:
+    """Every command of docs/howto/backup.md runs; the other hosts are this one. The results are there."""
+    page = (Path(__file__).parent.parent / "docs/howto/backup.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    for name, text in (("sudo", 'exec "$@"'), ("ssh", 'shift\nexec sh -c "$*"')):
+        command = site.machine.root / "usr/local/sbin" / name
+        command.write_text(f"#!/bin/sh\n{text}\n")
+        command.chmod(0o755)
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    jobs = site.rows("SELECT id, ordered FROM jobs ORDER BY id")
+    state = site.machine.path(STATE).stat()
+    for block in blocks:
+        words = ("env", f"LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}", f"PATH={path}", "bash", "-ec")
+        done = site.machine.run(*words, f"set -o pipefail; cd /tmp; {block}", check=False)
+        assert done.returncode == 0, f"{block}{done.stdout}{done.stderr}{site.journal()}"
+
+    assert "and its mirror are whole" in site.tuner("db", "check", "--database", f"{STATE}/tuner.db")
+    assert jobs
+    assert site.rows("SELECT id, ordered FROM jobs ORDER BY id")[: len(jobs)] == jobs  # it queues its own
+    files = [file.lstat() for file in site.machine.path(STATE).iterdir()]
+    assert {(file.st_uid, file.st_gid) for file in files} == {(state.st_uid, state.st_gid)}
+    site.ready()
+    assert site.client.status()["state_directory"] == STATE
+    again = f"tuner db restore /srv/tuner.backup --database {STATE}/tuner.db --replace"
+    done = site.machine.run(*words, again, check=False)
+    assert (done.returncode, "a daemon works there" in done.stderr) == (2, True)
+
+
 def test_removing_leaves_results_alone(site: Site) -> None:
     """Removing stops everything and takes the units away; results and an edited daemon.toml stay."""
     said = site.tuner("install-service", "--uninstall")
@@ -399,3 +429,21 @@ def test_removing_leaves_results_alone(site: Site) -> None:
     assert not site.machine.path("/run/tuner/tunerd.sock").exists()
     assert site.rows("SELECT count(*) FROM jobs")[0][0]
     assert site.tuner("install-service", "--uninstall").startswith("nothing is installed")
+
+
+def test_a_purge_leaves_nothing(site: Site) -> None:
+    """Of all that was written since before the installation, accounts stay, which are named."""
+    site.tuner("install-service")
+    site.machine.run("systemctl", "set-property", SERVICE, "CPUWeight=50")
+    site.ready()
+    own = site.machine.path("/etc/tuner/kernels.d/own.toml")
+    own.write_text("# mine\n")
+    assert site.written() - site.before
+    said = site.tuner("install-service", "--uninstall", "--purge")
+
+    assert "remove /etc/tuner and all that is in it" in said
+    assert f"remove /etc/systemd/system/{SERVICE}.d and all that is in it" in said
+    assert "keep the user tuner" in said
+    assert site.written() - site.before == set()
+    assert not site.machine.path("/run/tunerd").exists()
+    assert not list(site.machine.path("/run/systemd").rglob("*tuner*"))

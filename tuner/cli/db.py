@@ -239,9 +239,7 @@ def restore(*, file: str, replace: bool, database: Path | None, json_path: str |
     ):
         with _progress("restoring") as progress:
             manifest = put_back(source, file, path, replace=replace, progress=progress)
-        with Database(
-            path, parts.append
-        ) as opened:  # which brings it up to this version, and makes the mirror
+        with _progress("verifying every row"), Database(path, parts.append) as opened:
             last = opened.examine()
     _print_manifest(manifest, f"{path}: restored from {file}", json_path)
     _print([line for part in (*parts, last) for line in sentences(part)], json_path)
@@ -250,7 +248,7 @@ def restore(*, file: str, replace: bool, database: Path | None, json_path: str |
 @contextlib.contextmanager
 def _opened(file: str) -> "Iterator[BinaryIO]":
     if file == "-":
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():
             raise InputError("-: a backup is no text; name a file, or send it from a program")
         yield sys.stdin.buffer
         return
@@ -271,7 +269,7 @@ def _progress(what: str) -> "Iterator[Progress]":
 
     err = PlainConsole(stderr=True)
     with Display(console=err, transient=True, disable=not err.is_terminal) as display:
-        task = display.add_task(what)
+        task = display.add_task(what, total=None)
         yield lambda done, total: display.update(task, completed=done, total=total)
 
 

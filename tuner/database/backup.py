@@ -10,6 +10,7 @@ A restored database has an identity of its own, as it goes on from an earlier st
 first are those of another database then, and nothing of them comes back by itself.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -65,6 +66,12 @@ _HEAD_BYTES = 100  # of a database of SQLite (https://sqlite.org/fileformat2.htm
 _LARGEST_PAGE = 65536
 CALIBRATIONS = "sensors.json"
 """Name of the file of calibrations, beside the database."""
+MOST_BYTES = 4 * 2**30
+"""Of all dated backups of a database together."""
+_KEPT = 3
+_UNFINISHED = ".tuner-unfinished"  # behind a name until the file is whole
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ROOM = 2  # times the database, to leave some for what is stored next
 
 
 def _untold(done: int, total: int) -> None:
@@ -115,7 +122,7 @@ def back_up(path: Path, target: Path, *, progress: Progress = _untold) -> Manife
     """
     try:
         with held_folder(target.absolute().parent):  # two at a time would write to one file
-            fresh = new_file(target, None)
+            fresh = new_file(target, None, _UNFINISHED)
             try:
                 with source_of(path, target) as connection:
                     manifest = _write(connection, path, fresh, progress, verifies=True)
@@ -126,14 +133,16 @@ def back_up(path: Path, target: Path, *, progress: Progress = _untold) -> Manife
     except SuspectError as error:
         raise StoreDamagedError(f"{path}: {error}; `tuner db repair` puts it right") from error
     except OSError as error:
-        raise no_room(target, error) from error
+        if error.errno in _NO_ROOM:
+            raise no_room(target, error) from error
+        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
     return manifest
 
 
 def back_up_day(pair: Pair, path: Path, day: date) -> bool:
     """Write the backup of a day beside an open database unless there is one, and keep the last three.
 
-    Together they take ``_MOST_BYTES`` at most, but that the newest stays however large it is. Those of the
+    Together they take ``MOST_BYTES`` at most, but that the newest stays however large it is. Those of the
     database that was there before it count, too: a restored one does not take their place at once.
 
     Returns:
@@ -161,17 +170,12 @@ def back_up_day(pair: Pair, path: Path, day: date) -> bool:
         remove(fresh)
     ours = [each.path for each in backups(path, identity)]
     others = sorted((file for file in dated_files(path) if file not in ours), reverse=True)
-    left_bytes, newest = _MOST_BYTES, [*ours, *others]
+    left_bytes, newest = MOST_BYTES, [*ours, *others]
     for place, file in enumerate(newest):
         left_bytes -= file.stat().st_size
         if place >= _KEPT or (place and left_bytes < 0):
             file.unlink(missing_ok=True)
     return True
-
-
-_KEPT = 3
-_MOST_BYTES = 4 * 2**30
-_ROOM = 2  # times the database, to leave some for what is stored next
 
 
 def _write(
@@ -191,8 +195,9 @@ def _write(
         reading.text_factory = text_or_bytes
         unsound = differences(reading, None, VerifiedRows()) if verifies and copied.whole else iter(())
         if (first := next(unsound, None)) is not None:
-            count = 1 + sum(1 for _ in unsound)
-            raise SuspectError(f"{count} rows are damaged, such as {first.table.name} {named(first.key)}")
+            more = sum(1 for _ in unsound)
+            also = f", and {more} more rows" if more else ""
+            raise SuspectError(f"{first.table.name} {named(first.key)} is damaged{also}")
         tables = {name for (name,) in reading.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         rows = {
             name: reading.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608 - a name of ours
@@ -245,7 +250,7 @@ def restore(
                     " keeps it, and --replace puts the other in its place"
                 )
             same_owner = path.exists() and path.stat().st_uid == folder.stat().st_uid
-            fresh = new_file(path, path if same_owner else None, ".restored")
+            fresh = new_file(path, path if same_owner else None, _UNFINISHED)
             manifest = _received(source, name, fresh, progress)
             whole = _begin_anew(fresh, name)
             calibrations.add(path.with_name(CALIBRATIONS), manifest.calibrations)
@@ -253,6 +258,8 @@ def restore(
     except sqlite3.Error as error:
         raise translated(error, path) from error
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise no_room(path, error) from error
         raise unreadable(error, path) from error
     finally:
         if fresh is not None:

@@ -309,6 +309,10 @@ def uninstall(site: Site, runner: Command = execute, *, with_results: bool = Fal
     for path in (*([site.settings] if with_results else []), *map(site.at, STATE)):
         if path.exists():
             result.append(purge(path) if with_results else say(f"keep {path}; --purge removes it"))
+    if (journals := site.at("/run/tuner")).exists():
+        result.append(
+            say(f"keep {journals}, where root's tuner notes clocks that it has set; a reboot empties it")
+        )
     return [*result, say("keep the user tuner, and the groups tuner and tuner-clocks with their members")]
 
 
