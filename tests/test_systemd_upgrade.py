@@ -1,9 +1,12 @@
 """Upgrades of the service under a real systemd: `pytest -m systemd` as root."""
 
 import random
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
+import throwaway_program
 from daemon_site import SERVICE, Site, marks, site
 from upgrade_kills import (
     BROKEN,
@@ -122,3 +125,31 @@ def test_killed_anywhere_old_or_new_is_in_force(site: Site) -> None:
         back_to_old(site)
         assert kill_once(site, rng, longest_s=8.0)["fault"] == ""
     assert site.show("Result", SERVICE) == "success"
+
+
+def test_the_page_on_running_it_as_it_stands(site: Site) -> None:
+    """Every command of docs/howto/running.md runs, in its order; only the package index is not there.
+
+    The environments that its first and its newer wheel would make are there already.
+    """
+    page = (Path(__file__).parent.parent / "docs/howto/running.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    root, wheels = site.machine.root, "#!/bin/sh\nexit 0\n"
+    shims = {"usr/local/sbin/sudo": '#!/bin/sh\nexec "$@"\n', "usr/local/sbin/python3": wheels}
+    for name, text in (shims | {f"{prefix[1:]}/bin/pip": wheels for prefix in (OLD, NEW)}).items():
+        (root / name).write_text(text)
+        (root / name).chmod(0o755)
+    site.machine.run("useradd", "ada")
+    site.machine.run("systemctl", "reset-failed")
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    words = ("env", f"LD_LIBRARY_PATH={throwaway_program.LIBRARY_PATH}", f"PATH={path}", "bash", "-ec")
+    versions = []
+    for block in blocks:
+        done = site.machine.run(*words, block, check=False)
+        assert done.returncode == 0, f"{block}{done.stdout}{done.stderr}{site.journal()}"
+        if "install-service" in block and "--uninstall" not in block:
+            versions.append(in_force(site))
+
+    assert versions == [VERSIONS[OLD], VERSIONS[NEW], VERSIONS[OLD]]
+    assert not (root / "etc/tuner").exists()
+    assert not (root / OLD[1:]).exists()

@@ -241,8 +241,9 @@ def _journal(site: Site, before: str, state: Path) -> Journal:
         if there.form is CopyState.NEWER:
             raise StoreError(
                 f"{database}: is of a newer tuner than {site.prefix} (migrations {there.trouble}); restore a"
-                f" backup of that version or an earlier one first: `tuner stop`, then `tuner db restore"
-                f" {state / BACKUP} --database {database} --replace`"
+                f" backup of that version or an earlier one first: `tuner stop --until-told`, then"
+                f" `{site.prefix}/bin/tuner db restore {state / BACKUP} --database {database} --replace`,"
+                f" then `{site.prefix}/bin/tuner install-service`"
             )
         changes = there.changes
     return Journal(before, texts, str(state), changes)
