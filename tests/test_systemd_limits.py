@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import throwaway_program
-from daemon_site import SERVICE, Site, marks, until, with_service
+from daemon_site import LONGEST_S, SERVICE, Site, marks, until, with_service
 
-from tuner.model.errors import TunerError
+from tuner.model.errors import DaemonUnavailableError
 from tuner.model.jobs import JobState
 
 pytestmark = marks
@@ -119,10 +119,7 @@ def test_without_tasks_jobs_wait_and_answers_are_given(site: Site) -> None:
     site.machine.run("systemctl", "set-property", "--runtime", SERVICE, f"TasksMax={used}")
     try:
         job = site.client.submit("scan-lf:N=8", device="sim:jetson-tx1", policy="random", budget=1)
-        until(
-            lambda: site.client.job(job.id).reason != "" or "processes" in str(site.client.status()),
-            "a reason",
-        )
+        until(lambda: site.client.job(job.id).reason != "", "a reason", 300.0)
         assert site.client.best("scan-lf:N=1024", device="sim:jetson-tx1").workloads
         assert not JobState(site.client.job(job.id).state).ended
     finally:
@@ -132,16 +129,19 @@ def test_without_tasks_jobs_wait_and_answers_are_given(site: Site) -> None:
 
 
 def test_without_descriptors_clients_are_told(site: Site) -> None:
-    """A hundred connections of which there is room for a few: the daemon lives, and answers who comes then."""
-    with limited(site, "LimitNOFILE=80") as pid, ExitStack() as stack:
-        path = str(site.machine.path("/run/tuner/tunerd.sock"))
-        for _ in range(100):
-            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
-            connection.settimeout(60.0)
-            connection.connect(path)
-        stack.close()
-        assert site.client.best("scan-lf:N=1024", device="sim:jetson-tx1").workloads
+    """Of a hundred connections at 80 files the daemon tells those too many, and answers who comes then."""
+
+    def answered() -> bool:
+        with suppress(DaemonUnavailableError):  # too few files just now
+            return bool(site.client.best("scan-lf:N=1024", device="sim:jetson-tx1").workloads)
+        return False
+
+    with limited(site, "LimitNOFILE=80") as pid:
+        with ExitStack() as stack:
+            for _ in range(100):
+                connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+                connection.settimeout(LONGEST_S)
+                connection.connect(str(site.machine.path("/run/tuner/tunerd.sock")))
+        until(answered, "an answer")
         assert int(site.show("MainPID")) == pid
         assert "this process may open too few files" in site.journal()
-    with pytest.raises(TunerError):
-        site.client.job(10**9)

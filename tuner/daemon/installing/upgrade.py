@@ -48,12 +48,12 @@ _LOOK_S = 0.2
 _PROGRAM = re.compile(r"^ExecStart=(/.*)/bin/tuner daemon\b", re.MULTILINE)
 
 Ready = Callable[[float], str]
-"""Returns why the daemon is not ready within so many seconds; empty where it is."""
+"""Returns the reason that the daemon is not ready within so many seconds; empty where it is."""
 
 
 @dataclass(frozen=True)
 class Journal:
-    """What an upgrade replaces.
+    """Files that an upgrade replaces, and the database of before.
 
     Attributes:
         before: environment of the program of before.
@@ -96,7 +96,7 @@ def alone(site: Site) -> Iterator[None]:
 
 
 def readiness(within_s: float) -> str:
-    """Why the daemon of this machine is not ready in time, as ``/readyz`` tells; empty where it is."""
+    """Reason that this machine's daemon is not ready in time, as ``/readyz`` tells; empty where it is."""
     until_s = time.monotonic() + within_s
     while True:
         try:
