@@ -182,7 +182,7 @@ def test_a_checkout_says_which_commit_it_is_at(tmp_path: Path) -> None:
         ["git", "rev-parse", "--short=8", "HEAD"], cwd=one, check=True, capture_output=True, text=True
     ).stdout.strip()
     assert told(one) == f"{OWN}+dev.g{commit}"
-    git(one, "worktree", "add", two)
+    git(one, "worktree", "add", str(two))
     git(one, "pack-refs", "--all")
     assert told(one) == told(two) == f"{OWN}+dev.g{commit}"
     git(one, "checkout", "--detach")
