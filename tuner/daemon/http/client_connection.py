@@ -361,7 +361,8 @@ class Connection(TimedConnection):
         if self._refused_caller is not None:
             self._limits.refusals.leave(self._refused_caller.peer.uid)
             self._refused_caller = None
-        self.app_state, self.scope, self.cycle = {}, None, None
+        self.app_state = {}
+        self.scope = self.cycle = None  # type: ignore[assignment]  # as uvicorn has them before the first request
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request."""
