@@ -16,6 +16,7 @@ from tuner.database.connection import Database
 from tuner.database.integrity.copy_state import inspected
 from tuner.database.migrations import MIGRATIONS
 from tuner.model.errors import InputError, InstallError
+from tuner.system.ownership import StateLock
 
 OLD, NEW = Path("/opt/tuner"), Path("/opt/tuner-2")
 
@@ -32,6 +33,7 @@ class Machine:
         self.commands: list[str] = []
         self.reasons: list[str] = []  # that the daemon is not ready, in turn; then it is
         self.held = ExitStack()
+        self.stopped: Callable[[], None] = lambda: None
         self.do(steps.install(self.site(OLD), self.run))
         with Database(self.state / "tuner.db"):
             pass
@@ -41,6 +43,8 @@ class Machine:
 
     def run(self, command: Sequence[str]) -> None:
         self.commands.append(" ".join(command))
+        if sum("stop" in each for each in self.commands) == 2:
+            self.stopped()
 
     def ready(self, within_s: float) -> str:
         del within_s
@@ -141,6 +145,16 @@ def test_a_migrated_database_is_put_back(machine: Machine) -> None:
     assert machine.runs(OLD)
     assert inspected(machine.state / upgrade.ASIDE).changes == len(MIGRATIONS)
     assert inspected(database).changes == 4
+
+
+def test_a_client_that_was_quicker_is_stopped_again(machine: Machine) -> None:
+    """A daemon that was started between the stop and the backup is stopped once more."""
+    lock = StateLock(machine.state)
+    machine.stopped = lock.close
+    machine.do(machine.upgrade())
+
+    assert machine.runs(NEW)
+    assert sum("stop" in command for command in machine.commands) == 3
 
 
 def unready(machine: Machine) -> None:

@@ -191,7 +191,7 @@ def install_service(
 
         steps.check_program(prefix, trusted, root)
     with contextlib.nullcontext() if dry_run else upgrading.alone(site), contextlib.ExitStack() as held:
-        begun = [] if uninstall or user else upgrading.unfinished(site, held)
+        begun = [] if uninstall or user or not site.here else upgrading.unfinished(site, held)
         _do_or_go_back(begun, site, held, dry_run=dry_run)
         if upgrade and not (begun and upgrading.program(site) == str(prefix)):
             _upgrade(site, held, dry_run=dry_run)

@@ -45,6 +45,7 @@ BACKUP, ASIDE = "before-upgrade.db", "after-upgrade.db"
 _SERVICES = ("tuner.service", "tuner-clockd.service")
 _READY_S = 120.0  # for a daemon that has started to find its GPUs
 _LOOK_S = 0.2
+_TRIES = 5
 _PROGRAM = re.compile(r"^ExecStart=(/.*)/bin/tuner daemon\b", re.MULTILINE)
 
 Ready = Callable[[float], str]
@@ -181,7 +182,7 @@ def _switched(
     stop = run(site.systemctl("stop", *_SERVICES), runner)
     backup = Path(journal.state) / BACKUP
     yield stop
-    yield Step(f"back up the database to {backup}", lambda: _back_up(journal, held))
+    yield Step(f"back up the database to {backup}", lambda: _back_up(journal, held, stop))
     yield from placing
     yield from registered(site, runner)
     yield stop  # whom a client has started meanwhile is the one of before, and waits for the database
@@ -264,9 +265,16 @@ def _read(site: Site) -> Journal | None:
         raise InstallError(f"{path}: the journal of an upgrade cannot be read: {error}") from error
 
 
-def _back_up(journal: Journal, held: contextlib.ExitStack) -> None:
+def _back_up(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
     """Take the database until ``held`` is closed, and back it up unless the other program has migrated it."""
-    held.enter_context(without_daemon(Path(journal.state)))
+    for left in reversed(range(_TRIES)):
+        try:
+            held.enter_context(without_daemon(Path(journal.state)))
+            break
+        except InputError:  # a client was quicker, and has started the daemon again
+            if not left:
+                raise
+            stop.action()
     if journal.changes is not None and not _migrated(journal):
         back_up(journal.database, journal.database.with_name(BACKUP))
 
