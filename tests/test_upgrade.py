@@ -113,7 +113,7 @@ def test_a_failure_at_any_step_leads_back(machine: Machine, after: int) -> None:
     if not (machine.config / "tuner" / steps.JOURNAL).exists():  # not begun, or at its end
         return
     machine.held.close()
-    machine.do(upgrade.back(machine.site(NEW), machine.run))
+    machine.do(upgrade.back(machine.site(NEW), machine.held, machine.run))
 
     assert machine.runs(OLD)
     assert machine.commands[-1] == "systemctl --user enable --now tuner.socket tuner.service"
@@ -140,7 +140,7 @@ def test_a_migrated_database_is_put_back(machine: Machine) -> None:
     machine.do(machine.upgrade()[:-2])  # until the daemon has started
     with Database(database):
         pass
-    machine.do(upgrade.back(machine.site(NEW), machine.run))
+    machine.do(upgrade.back(machine.site(NEW), machine.held, machine.run))
 
     assert machine.runs(OLD)
     assert inspected(machine.state / upgrade.ASIDE).changes == len(MIGRATIONS)

@@ -236,7 +236,7 @@ def _do_or_go_back(
         held.close()
         why = str(error) or "interrupted"
         echo(f"going back: {why}")
-        _do(upgrading.back(site), dry_run=dry_run)
+        _do(upgrading.back(site, held), dry_run=dry_run)
         raise InstallError(f"{why}; the program of before is in force again") from error
 
 

@@ -164,7 +164,7 @@ def unfinished(
         return []
     told = say(f"an upgrade was cut short: {site.settings / JOURNAL}")
     if program(site) == journal.before:
-        return [told, *back(site, runner)]
+        return [told, *back(site, held, runner)]
     return [told, *_switched(site, journal, held, runner=runner, ready=ready)]
 
 
@@ -195,7 +195,7 @@ def _switched(
     yield remove(site.settings / JOURNAL)
 
 
-def back(site: Site, runner: Command = execute) -> list[Step]:
+def back(site: Site, held: contextlib.ExitStack, runner: Command = execute) -> list[Step]:
     """The steps back to the program and the database of before an upgrade; none where there is no way back.
 
     Raises:
@@ -210,15 +210,18 @@ def back(site: Site, runner: Command = execute) -> list[Step]:
         remove(Path(path)) if text is None else write(Path(path), text, "put back", program=path in programs)
         for path, text in differing.items()
     ]
+    stop = run(site.systemctl("stop", *_SERVICES), runner)
     sockets = [name for name in site.started if str(site.units / name) in differing and "socket" in name]
     return [
-        run(site.systemctl("stop", *_SERVICES), runner),
+        stop,
         Step(
             f"put the database back if it was migrated, and keep that as {journal.database.with_name(ASIDE)}",
-            lambda: _put_back(journal),
+            lambda: _put_back(journal, held, stop),
         ),
         *files,
         *registered(site, runner),
+        stop,  # whom a client has started meanwhile is the one that is given up, and waits for the database
+        Step("let the daemon have the database", held.close),
         *([run(site.systemctl("try-restart", *sockets), runner)] if sockets else []),
         enabled(site, runner),
         remove(site.settings / JOURNAL),
@@ -279,12 +282,29 @@ def _back_up(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
         back_up(journal.database, journal.database.with_name(BACKUP))
 
 
-def _put_back(journal: Journal) -> None:
-    if journal.changes is not None and _migrated(journal):
-        backup = journal.database.with_name(BACKUP)
-        back_up(journal.database, journal.database.with_name(ASIDE))
-        with backup.open("rb") as source:
-            restore(source, str(backup), journal.database, replace=True)
+def _put_back(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
+    """Have the database as it was before, and take it until ``held`` is closed."""
+    backup, aside = journal.database.with_name(BACKUP), journal.database.with_name(ASIDE)
+    kept = False
+    for left in reversed(range(_TRIES)):
+        try:
+            if journal.changes is not None and _migrated(journal):
+                if not kept:
+                    back_up(journal.database, aside)
+                    kept = True
+                with backup.open("rb") as source:
+                    restore(source, str(backup), journal.database, replace=True)
+            held.enter_context(without_daemon(Path(journal.state)))
+            if journal.changes is None or not _migrated(journal):
+                return
+            held.close()
+        except InputError:
+            if not left:
+                raise
+        stop.action()  # a client was quicker, and has started the daemon again
+    raise InstallError(
+        f"{journal.database}: a daemon migrates it again and again; stop its clients, and repeat"
+    )
 
 
 def _migrated(journal: Journal) -> bool:
