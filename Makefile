@@ -16,8 +16,6 @@ SUITES ?= auto
 # Which examples of properties the profile of CI draws; without a number others each time.
 SEED ?=
 
-VERSION_FILE := tuner/model/version.py
-
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
 .PHONY: run test types bench test-kernels test-triton test-all test-systemd test-browser test-install test-image wheel assets test-matrix \
@@ -91,18 +89,9 @@ test-browser: $(VENV)/.test-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || true
 	$(BIN)/pytest -m browser -rs
 
-# The wheel of the last commit, alone in dist/. Without a tag its version names the commit: 0.2.0+2843.g728483b0 is
-# later than 0.2.0, and that of a later commit is later still.
+# The wheel of the last commit, alone in dist/. Without a tag its version names the commit: setup.py.
 wheel: | $(BIN)/python
-	@rm -rf build/wheel dist/gpu_tuner-* && mkdir -p build/wheel
-	@git archive HEAD | tar -x -C build/wheel
-	@own=$$(sed -n 's/^VERSION = "\(.*\)"$$/\1/p' build/wheel/$(VERSION_FILE)); tags=$$(git tag --points-at HEAD 'v*'); \
-	if [ -z "$$tags" ]; then \
-	  commit=$$(git rev-list --count HEAD).g$$(git rev-parse --short=8 HEAD); \
-	  sed -i "s/^VERSION = \"[^\"]*/&+$$commit/" build/wheel/$(VERSION_FILE); \
-	elif [ "$$tags" != "v$$own" ]; then \
-	  echo "the commit has the tag $$tags, and $(VERSION_FILE) says $$own: one of both is wrong" >&2; exit 1; \
-	fi
+	@rm -rf build/wheel dist/gpu_tuner-* && git clone --quiet . build/wheel
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
 	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist build/wheel
 	@ls dist/gpu_tuner-*

@@ -7,9 +7,12 @@ again. Windows open and close, budgets begin anew at midnight, and served answer
 descriptors, threads and children are noted each hour, and in the end what became of the daemon's own jobs.
 
 With ``--clients`` the clocks go as they do, and so many clients ask for popular and rare workloads at once.
+What the daemon weighs is noted each minute.
 
     python benchmarks/daemon_soak.py --out benchmarks/results/daemon-soak.json
     python benchmarks/daemon_soak.py --clients 20 --out benchmarks/results/daemon-soak-clients.json
+    python benchmarks/daemon_soak.py --clients 20 --pause 1 --minutes 60 \
+        --out benchmarks/results/daemon-growth.json
 """
 
 import argparse
@@ -29,7 +32,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from daemon_scene import PATIENCE_S, Scene
 from provenance import command_line, provenance, save
 
 from tuner.client import Use
@@ -37,7 +39,7 @@ from tuner.model.errors import TunerError
 from tuner.model.jobs import OWN
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from daemon_scene import MODELLED, PLAYED
+from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Scene
 
 # --- many clients of a daemon at once, in real time, and what becomes of the jobs that it queues by itself
 
@@ -50,7 +52,6 @@ _POPULAR = 0.5  # share of what is asked that everybody asks
 _SIZES = 12  # of each kernel: powers of two
 _BY_CLIENTS = ("by user", "by a client")  # reasons of what clients cancel
 _ANSWERED = "answered by run"
-_THINKS_S = 0.5  # a client between two requests, in the mean
 
 
 class Crowd:
@@ -59,6 +60,7 @@ class Crowd:
     Args:
         scene: with a daemon that runs.
         clients: how many.
+        pause_s: of a client between two requests, in the mean.
         seed: decides who asks for what.
 
     Attributes:
@@ -66,21 +68,25 @@ class Crowd:
         failed: how often it was not, and why.
     """
 
-    def __init__(self, scene: Scene, clients: int, seed: int) -> None:
+    def __init__(self, scene: Scene, clients: int, pause_s: float, seed: int) -> None:
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self._scene = scene
+        self._pause_s = pause_s
         self._randoms = [random.Random(f"{seed}/{number}") for number in range(clients)]  # noqa: S311 - no secrets
         self._over = threading.Event()
         self._lock = threading.Lock()
 
-    def live(self, seconds: float) -> None:
-        """Let them ask for so long."""
+    def sizes(self, times: int, every_s: float = 60.0) -> Iterator[dict[str, int]]:
+        """Let them ask for so many times so long; how large the daemon is at the begin and after each."""
         threads = [threading.Thread(target=self._client, args=(rng,)) for rng in self._randoms]
         for thread in threads:
             thread.start()
+        begun_s = time.monotonic()
         try:
-            time.sleep(seconds)
+            for number in range(times + 1):
+                time.sleep(max(0.0, begun_s + number * every_s - time.monotonic()))
+                yield {"minute": number, **size(self._scene)}
         finally:
             self._over.set()
             for thread in threads:
@@ -88,7 +94,7 @@ class Crowd:
 
     def _client(self, rng: random.Random) -> None:
         client = self._scene.client(PATIENCE_S)
-        while not self._over.wait(rng.expovariate(1.0 / _THINKS_S)):
+        while not self._over.wait(rng.expovariate(1.0 / self._pause_s)):
             what, device, workload = rng.random(), rng.choice(DEVICES), _workload(rng)
             if what < 0.8:
                 count = rng.paretovariate(1.0)  # a few use an answer far more often than others
@@ -168,6 +174,8 @@ def told(own: Mapping[str, Any]) -> str:
 
 PROMISED_GROWTH_BYTES = 5 * 10**6
 WARM_UP_HOURS = 2
+PROMISED_GROWTH_CLIENTS_BYTES = 2 * 10**6
+WARM_UP_MINUTES = 10
 REQUESTS_A_MINUTE = 10
 KNOWN = 0.999  # of what is asked for: every other answer is a search
 SETTINGS = """
@@ -195,7 +203,10 @@ def main() -> int:
     parser = command_line(__doc__)
     parser.add_argument("--hours", type=float, default=24.0, help="that pass in jumps; without --clients")
     parser.add_argument("--clients", type=int, default=0, help="that ask at once, in real time")
-    parser.add_argument("--minutes", type=float, default=8.0, help="real ones; with --clients")
+    parser.add_argument(
+        "--pause", type=float, default=0.5, help="of a client between two requests, s, in the mean"
+    )
+    parser.add_argument("--minutes", type=int, default=8, help="real ones; with --clients")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="where the log of the daemon is kept")
     options = parser.parse_args()
@@ -224,7 +235,8 @@ def _day(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 f" {hour['threads']:>7} {hour['children']:>8} {hour['zombies']:>7}",
                 flush=True,
             )
-        found = {"hours": hours, "done": dict(day.done), "failed": dict(day.failed), **growth(hours)}
+        found = {"hours": hours, "done": dict(day.done), "failed": dict(day.failed)}
+        found |= growth(hours, WARM_UP_HOURS)
         found |= _ended(options, scene)
     print(
         f"growth after {WARM_UP_HOURS} h: {found['growth_bytes'] / 1e6:.2f} MB,"
@@ -235,17 +247,29 @@ def _day(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _crowd(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Have clients ask at once for some minutes."""
-    with Scene(folder, devices=DEVICES, settings="") as scene:
+    print(f"{'minute':>6} {'resident':>10} {'descriptors':>11} {'threads':>7} {'processor':>10}")
+    with Scene(folder, devices=DEVICES, settings="", bare=True) as scene:
         scene.start()
-        crowd = Crowd(scene, options.clients, options.seed)
-        crowd.live(options.minutes * 60.0)
-        return {
+        crowd = Crowd(scene, options.clients, options.pause, options.seed)
+        minutes = []
+        for minute in crowd.sizes(options.minutes):
+            minutes.append(minute)
+            print(
+                f"{minute['minute']:>6} {minute['rss_bytes'] / 1e6:>7.2f} MB {minute['descriptors']:>11}"
+                f" {minute['threads']:>7} {minute['cpu_ms'] / 1e3:>8.2f} s",
+                flush=True,
+            )
+        found = {
             "clients": options.clients,
-            "minutes": options.minutes,
+            "pause_s": options.pause,
+            "minutes": minutes,
             "done": dict(crowd.done),
             "failed": dict(crowd.failed),
+            **growth(minutes, WARM_UP_MINUTES),
             **_ended(options, scene),
         }
+    print(f"growth after {WARM_UP_MINUTES} min: {found['growth_bytes'] / 1e6:.2f} MB")
+    return found
 
 
 def _ended(options: argparse.Namespace, scene: Scene) -> dict[str, Any]:
@@ -256,13 +280,13 @@ def _ended(options: argparse.Namespace, scene: Scene) -> dict[str, Any]:
     return {"exit_status": status, "own_jobs": own_jobs(scene.database)}
 
 
-def growth(hours: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """What it has more at the end of the day than after the warm-up."""
-    first, last = hours[min(WARM_UP_HOURS, len(hours) - 1)], hours[-1]
+def growth(rows: Sequence[Mapping[str, int]], warm_up: int) -> dict[str, int]:
+    """What it has more at the end than after the warm-up, which takes so many rows."""
+    first, last = rows[min(warm_up, len(rows) - 1)], rows[-1]
     return {
         "growth_bytes": last["rss_bytes"] - first["rss_bytes"],
         "growth_descriptors": last["descriptors"] - first["descriptors"],
-        "zombies": max(hour["zombies"] for hour in hours),
+        "zombies": max(row["zombies"] for row in rows),
     }
 
 
@@ -272,12 +296,16 @@ def kept_promises(found: Mapping[str, Any]) -> bool:
         found["growth_bytes"] < PROMISED_GROWTH_BYTES
         and found["growth_descriptors"] <= 0
         and not found["zombies"]
-        and kept_with_clients(found)
+        and _ended_well(found)
     )
 
 
 def kept_with_clients(found: Mapping[str, Any]) -> bool:
-    """Whether it answered everybody, kept to what it had planned, and ended well."""
+    """Whether it has not grown with clients, answered all, kept to what it had planned, and ended well."""
+    return found["growth_bytes"] <= PROMISED_GROWTH_CLIENTS_BYTES and _ended_well(found)
+
+
+def _ended_well(found: Mapping[str, Any]) -> bool:
     return not found["failed"] and few_withdrawn(found["own_jobs"]) and found["exit_status"] == 0
 
 
@@ -304,14 +332,14 @@ class Day:
     def hours(self, count: float) -> Iterator[dict[str, int]]:
         """Live through so many hours; how large the daemon is at the begin and after each."""
         self._quiet()
-        yield self._size(0)
+        yield {"hour": 0, **size(self._scene)}
         for minute in range(1, round(count * 60) + 1):
             self._minute(minute)
             self._quiet()
             self._scene.clocks.jump(60.0, 60.0)
             if minute % 60 == 0:
                 self._quiet()
-                yield self._size(minute // 60)
+                yield {"hour": minute // 60, **size(self._scene)}
 
     def _minute(self, minute: int) -> None:
         for _ in range(REQUESTS_A_MINUTE):
@@ -363,19 +391,22 @@ class Day:
             self.failed["a job does not end"] += 1
         self._scene.rest_gpu()
 
-    def _size(self, hour: int) -> dict[str, int]:
-        own = self._scene.pid
-        folder = Path(f"/proc/{own}")
-        pages = int((folder / "statm").read_text().split()[1])
-        processes = self._scene.processes()
-        return {
-            "hour": hour,
-            "rss_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
-            "descriptors": len(list((folder / "fd").iterdir())),
-            "threads": len(list((folder / "task").iterdir())),
-            "children": sum(one.pid != own for one in processes),
-            "zombies": sum(one.state == "Z" for one in processes),
-        }
+
+def size(scene: Scene) -> dict[str, int]:
+    """How large a daemon is, and what it has used of the processor."""
+    own = scene.pid
+    folder = Path(f"/proc/{own}")
+    pages = int((folder / "statm").read_text().split()[1])
+    used = (folder / "stat").read_text().rpartition(")")[2].split()[11:13]
+    processes = scene.processes()
+    return {
+        "rss_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+        "cpu_ms": round(sum(map(int, used)) * 1000 / os.sysconf("SC_CLK_TCK")),
+        "descriptors": len(list((folder / "fd").iterdir())),
+        "threads": len(list((folder / "task").iterdir())),
+        "children": sum(one.pid != own for one in processes),
+        "zombies": sum(one.state == "Z" for one in processes),
+    }
 
 
 def _get(path: Path, target: str) -> bytes:

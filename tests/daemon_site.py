@@ -4,7 +4,7 @@ import sqlite3
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 import throwaway_program
 import throwaway_systemd
 from fake_nvml_state import State, fake_nvml, library
-from throwaway_systemd import Machine, booted, overlay
+from throwaway_systemd import Machine, booted, limits_in_force, overlay
 
 from tuner.client import Client
 from tuner.kernel_files.trust import trusted
@@ -90,35 +90,50 @@ class Site:
             return connection.execute(question, values).fetchall()
 
 
-def until(happened: Callable[[], bool], what: str) -> None:
+def until(happened: Callable[[], bool], what: str, longest_s: float = LONGEST_S) -> None:
     """Wait for what systemd or the daemon does in its own time."""
-    for _ in range(int(LONGEST_S / 0.05)):
+    for _ in range(int(longest_s / 0.05)):
         if happened():
             return
         threading.Event().wait(0.05)
-    pytest.fail(f"{what} did not happen within {LONGEST_S:g} s")
+    pytest.fail(f"{what} did not happen within {longest_s:g} s")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with with_service(tmp_path_factory.mktemp("site")) as site:
+        yield site
+
+
+@contextmanager
+def with_service(folder: Path, *, limits: bool = False) -> Iterator[Site]:
+    """A machine whose service is installed.
+
+    Args:
+        folder: empty.
+        limits: have those of the units in force, too.
+    """
     try:  # the machine sees it below a directory of root
         stdlib = Path(sysconfig.get_path("stdlib"))
         trusted(stdlib, {0}, below=stdlib, most=1_000_000)
     except InputError as error:
         pytest.skip(f"the installer would refuse this interpreter: {error}")
+    shared, layers = folder / "srv", folder / "machine"
+    for path in (shared, layers):
+        path.mkdir(mode=0o755)
     with ExitStack() as stack:
-        shared = tmp_path_factory.mktemp("srv")
-        shared.chmod(0o755)
         nvml = stack.enter_context(fake_nvml(shared))
-        root = stack.enter_context(overlay(tmp_path_factory.mktemp("machine")))
+        root = stack.enter_context(overlay(layers))
         throwaway_program.put(root)
         (root / "opt/fake").mkdir()
         (root / "opt/fake" / Path(library()).name).write_bytes(Path(library()).read_bytes())
         for unit, text in ((SERVICE, DROP_IN), (HELPER, HELPER_DROP_IN)):
-            folder = root / f"etc/systemd/system/{unit}.d"
-            folder.mkdir()
-            (folder / "test.conf").write_text(text)
+            drop_ins = root / f"etc/systemd/system/{unit}.d"
+            drop_ins.mkdir()
+            (drop_ins / "test.conf").write_text(text)
         machine = stack.enter_context(booted(root, shared))
+        if limits:
+            stack.enter_context(limits_in_force(machine))
         site = Site(machine, nvml, "", set())
         site.before = site.written()
         site.said = site.tuner("install-service")

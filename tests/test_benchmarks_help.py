@@ -41,6 +41,7 @@ FOR_A_GPU = (
 ELSEWHERE = {  # played in small by a test of their own
     "daemon_faults": "test_daemon_faults",
     "daemon_soak": "test_daemon_proofs",
+    "upgrade_kills": "test_systemd_upgrade",
     "damage": "test_damage",
     "energy_intervals": "test_power_intervals",
     "examples": "test_examples_benchmark",

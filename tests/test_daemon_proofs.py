@@ -87,14 +87,16 @@ def test_a_few_clients_at_once(proofs: SimpleNamespace, tmp_path: Path) -> None:
     """All that they ask for is done, and the daemon withdraws none of its own jobs."""
     with Scene(tmp_path, devices=proofs.soak.DEVICES, settings="") as scene:
         scene.start()
-        crowd = proofs.soak.Crowd(scene, clients=4, seed=0)
-        crowd.live(1.5)
+        crowd = proofs.soak.Crowd(scene, clients=4, pause_s=0.5, seed=0)
+        sizes = list(crowd.sizes(1, every_s=1.5))
         assert scene.stop() == 0
         own = proofs.soak.own_jobs(scene.database)
 
     assert crowd.failed == {}
     assert crowd.done["best"] > 0
     assert own["queued"] > 0
+    assert len(sizes) == 2
+    assert proofs.soak.growth(sizes, 0)["growth_bytes"] == sizes[1]["rss_bytes"] - sizes[0]["rss_bytes"]
     assert proofs.soak.few_withdrawn(own)
 
 
@@ -134,4 +136,8 @@ def test_growth_counts_from_the_end_of_the_warm_up(proofs: SimpleNamespace) -> N
         for hour, size in enumerate(rss)
     ]
 
-    assert proofs.soak.growth(hours) == {"growth_bytes": 2 * 10**6, "growth_descriptors": 0, "zombies": 1}
+    assert proofs.soak.growth(hours, proofs.soak.WARM_UP_HOURS) == {
+        "growth_bytes": 2 * 10**6,
+        "growth_descriptors": 0,
+        "zombies": 1,
+    }

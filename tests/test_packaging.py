@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from build_cache import BUILDS
+from packaging.version import Version
 from test_suites import git
 
 from tuner.model.version import VERSION
@@ -46,6 +48,9 @@ def test_every_package_folder_is_listed() -> None:
     assert found == listed
 
 
+OWN = VERSION.partition("+")[0]  # of the tree, which may be a checkout
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the tree as it is; built once for every content."""
@@ -59,7 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if packed is None:
             packed = built(build, tree).read_bytes()
             BUILDS.store(key, packed)
-    found = build / f"gpu_tuner-{VERSION}-py3-none-any.whl"
+    found = build / f"gpu_tuner-{OWN}-py3-none-any.whl"
     found.write_bytes(packed)
     return found
 
@@ -118,13 +123,12 @@ name = "gpu-tuner"
 dynamic = ["version"]
 [tool.setuptools]
 packages = ["tuner.model"]
-dynamic.version.attr = "tuner.model.version.VERSION"
 """
 
 
 @pytest.mark.parametrize(
     ("tag", "version"),
-    [("", rf"{VERSION}\+1\.g[0-9a-f]{{8}}"), (f"v{VERSION}", VERSION), ("v99.0", "")],
+    [("", rf"{OWN}\+1\.g[0-9a-f]{{8}}"), (f"v{OWN}", OWN), ("v99.0", "")],
     ids=["commit", "tag", "wrong-tag"],
 )
 def test_wheel_of_a_commit_says_which(tag: str, version: str, tmp_path: Path) -> None:
@@ -133,6 +137,7 @@ def test_wheel_of_a_commit_says_which(tag: str, version: str, tmp_path: Path) ->
     file.parent.mkdir(parents=True)
     shutil.copy(ROOT / "tuner/model/version.py", file)
     shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "setup.py", tmp_path)
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     tagging = [("tag", tag)] if tag else []
     for words in (("init", "--template="), ("add", "."), ("commit", "-m", "one"), *tagging):
@@ -150,12 +155,39 @@ def test_wheel_of_a_commit_says_which(tag: str, version: str, tmp_path: Path) ->
 
     assert (done.returncode == 0) == bool(version), done.stderr
     if not version:
-        assert f"has the tag v99.0, and tuner/model/version.py says {VERSION}" in done.stderr
+        assert f"has the tag v99.0, and tuner/model/version.py says {OWN}" in done.stderr
         return
     made = tmp_path / done.stdout.splitlines()[-1]
     found = re.fullmatch(rf"gpu_tuner-({version})-py3-none-any\.whl", made.name)
     assert found, made.name
     assert f'VERSION = "{found[1]}"' in zipfile.ZipFile(made).read("tuner/model/version.py").decode()
+
+
+def test_a_checkout_says_which_commit_it_is_at(tmp_path: Path) -> None:
+    """On a branch, packed, detached and in a worktree the version names the commit, without git."""
+    file = tmp_path / "one/tuner/model/version.py"
+    file.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "tuner/model/version.py", file)
+
+    def told(checkout: Path) -> str:
+        return str(runpy.run_path(str(checkout / "tuner/model/version.py"))["VERSION"])
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert told(one) == OWN
+    git(one, "init", "--template=")
+    assert told(one) == f"{OWN}+dev"
+    git(one, "add", ".")
+    git(one, "commit", "-m", "one")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"], cwd=one, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    assert told(one) == f"{OWN}+dev.g{commit}"
+    git(one, "worktree", "add", str(two))
+    git(one, "pack-refs", "--all")
+    assert told(one) == told(two) == f"{OWN}+dev.g{commit}"
+    git(one, "checkout", "--detach")
+    assert told(one) == f"{OWN}+dev.g{commit}"
+    assert Version(OWN) < Version(told(one)) < Version(f"{OWN}+1.g{commit}")
 
 
 def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:

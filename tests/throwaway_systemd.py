@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,13 @@ class Machine:
 
     def run(self, *command: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run something inside."""
-        inside = ["nsenter", "--target", str(self.init), "--mount", "--pid", "--uts", "--ipc", "--net"]
         return subprocess.run(
-            [*inside, *command], check=check, capture_output=True, text=True, stdin=subprocess.DEVNULL
+            self.command(*command), check=check, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
+
+    def command(self, *words: str) -> list[str]:
+        """Words that run something inside."""
+        return ["nsenter", "--target", str(self.init), "--mount", "--pid", "--uts", "--ipc", "--net", *words]
 
     def path(self, inside: str) -> Path:
         """How this machine reaches a path inside, sockets in /run too."""
@@ -132,3 +135,26 @@ def _running(nspawn: "subprocess.Popen[bytes]", root: Path, log: Path) -> Machin
                 return machine
         time.sleep(_LOOK_AGAIN_S)
     pytest.skip(f"systemd-nspawn does not boot here: {log.read_text()[-500:]}")
+
+
+@contextmanager
+def limits_in_force(machine: Machine) -> Iterator[None]:
+    """Let the systemd of a machine bound memory and tasks for the block.
+
+    Where the controllers are of version 1, systemd-nspawn mounts them read-only. What its systemd makes in
+    them is removed in the end.
+    """
+    places = [Path("/sys/fs/cgroup") / name for name in ("memory", "pids")]
+    places = [place for place in places if place.is_mount()]
+    for place in places:
+        machine.run("mount", "-o", "remount,bind,rw", str(place))
+    before = {path for place in places for path in place.rglob("*") if path.is_dir()}
+    machine.run("systemctl", "daemon-reexec")
+    try:
+        yield
+    finally:
+        after = {path for place in places for path in place.rglob("*") if path.is_dir()}
+        machine.run("systemctl", "stop", "*.service", check=False)
+        for path in sorted(after - before, reverse=True):
+            with suppress(OSError):  # somebody runs in it
+                path.rmdir()

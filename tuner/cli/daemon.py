@@ -1,5 +1,6 @@
 """``tuner daemon``, ``start``, ``stop`` and ``install-service``: tuning as a service."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,6 +18,8 @@ from tuner.cli.output import echo
 from tuner.cli.remote import is_terminal, socket_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tuner.daemon.installing.service_files import Site
     from tuner.daemon.installing.steps import Step
     from tuner.daemon.state import StartOptions
@@ -126,6 +129,11 @@ _MANUAL = "/usr/local/share/man/man1"
 @click.command("install-service", short_help="Install the daemon as a service, or remove it.")
 @click.option("--user", is_flag=True, help="For yourself alone, under your own service manager.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Put this program in the place of the service's, and go back if it is not ready.",
+)
 @click.option("--uninstall", is_flag=True, help="Stop the service and remove what was installed.")
 @click.option(
     "--purge", is_flag=True, help="With --uninstall: remove results, caches, settings and your drop-ins, too."
@@ -153,6 +161,7 @@ def install_service(
     *,
     user: bool,
     dry_run: bool,
+    upgrade: bool,
     uninstall: bool,
     purge: bool,
     tcp: bool | None,
@@ -163,11 +172,15 @@ def install_service(
 
     Every step is printed. A second call finishes what a first left undone and changes nothing else; an edited
     /etc/tuner/daemon.toml stays as it is. Root may only install a program that nobody else can change.
+
+    With --upgrade, a program in an environment of its own takes the place of the service's: that is stopped,
+    its database backed up, and the other started. If that does not become ready, the first is started again.
     """
     from tuner.daemon.installing import service_files, steps
+    from tuner.daemon.installing import upgrade as upgrading
 
     root = root.resolve()
-    _check_options(user=user, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
+    _check_options(user=user, upgrade=upgrade, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
     if not dry_run:
         _check_rights(user=user)
     site = service_files.Site(
@@ -177,14 +190,64 @@ def install_service(
         jetson=not user and service_files.is_jetson(root),
         shared={} if user or uninstall else _shared(),
     )
-    if uninstall:
-        order = steps.uninstall(site, with_results=purge)
-    else:
-        if not user:
-            from tuner.kernel_files.trust import trusted
+    if not user and not uninstall:
+        from tuner.kernel_files.trust import trusted
 
-            steps.check_program(prefix, trusted, root)
-        order = steps.install(replace(site, tcp=_wants_tcp(site, tcp, asked=not dry_run)))
+        steps.check_program(prefix, trusted, root)
+    if not uninstall:
+        site = replace(site, tcp=_wants_tcp(site, tcp, asked=not dry_run and not upgrade))
+    with contextlib.nullcontext() if dry_run else upgrading.alone(site), contextlib.ExitStack() as held:
+        begun = [] if uninstall or user or not site.here else upgrading.unfinished(site, held)
+        _do_or_go_back(begun, site, held, dry_run=dry_run)
+        if upgrade and not (begun and upgrading.program(site) == str(prefix)):
+            _upgrade(site, held, dry_run=dry_run)
+        elif not upgrade:
+            order = steps.uninstall(site, with_results=purge) if uninstall else steps.install(site)
+            _do(order, dry_run=dry_run)
+    if dry_run:
+        echo("nothing was changed: --dry-run")
+    elif not uninstall and not upgrade and not user and root == _ROOT:
+        echo("users of the daemon: members of the group tuner")
+        echo("users who set GPU clocks without it: members of the group tuner-clocks")
+        echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
+    elif not uninstall and user:
+        echo("next: `tuner status`")
+
+
+def _upgrade(site: "Site", held: contextlib.ExitStack, *, dry_run: bool) -> None:
+    """Put a site's program in the place of the service's."""
+    from tuner.daemon.installing import upgrade as upgrading
+    from tuner.daemon.settings_file import load
+
+    state = load(site.settings / "daemon.toml").service.state or Path("/var/lib/tuner")
+    _do_or_go_back(upgrading.upgrade(site, state, held), site, held, dry_run=dry_run)
+    if not dry_run:
+        echo(f"{site.prefix} is in force and ready; the database of before is {state / upgrading.BACKUP}")
+
+
+def _do_or_go_back(
+    order: "Sequence[Step]", site: "Site", held: contextlib.ExitStack, *, dry_run: bool
+) -> None:
+    """Do the steps of an upgrade; if one fails, or Ctrl-C comes, those back.
+
+    Raises:
+        InstallError: one failed.
+    """
+    from tuner.daemon.installing import upgrade as upgrading
+    from tuner.model.errors import InstallError, TunerError
+
+    try:
+        _do(order, dry_run=dry_run)
+    except (TunerError, OSError, KeyboardInterrupt) as error:
+        held.close()
+        why = str(error) or "interrupted"
+        echo(f"going back: {why}")
+        _do(upgrading.back(site, held), dry_run=dry_run)
+        raise InstallError(f"{why}; the program of before is in force again") from error
+
+
+def _do(order: "Sequence[Step]", *, dry_run: bool) -> None:
+    """Print each step and do it; pages of the manual are told in one line."""
     for verb, group in itertools.groupby(order, _verb_of_manual_page):
         alike = list(group)
         together = verb and len(alike) > 1
@@ -195,14 +258,6 @@ def install_service(
                 echo(step.words)
             if not dry_run:
                 step.action()
-    if dry_run:
-        echo("nothing was changed: --dry-run")
-    elif not uninstall and not user and root == _ROOT:
-        echo("users of the daemon: members of the group tuner")
-        echo("users who set GPU clocks without it: members of the group tuner-clocks")
-        echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
-    elif not uninstall and user:
-        echo("next: `tuner status`")
 
 
 def _wants_tcp(site: "Site", chosen: bool | None, *, asked: bool) -> bool:
@@ -238,15 +293,19 @@ def _shared() -> dict[str, str]:
     return completions | {f"man/man1/{name}": text for name, text in pages()}
 
 
-def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool | None, root: Path) -> None:
+def _check_options(
+    *, user: bool, upgrade: bool, uninstall: bool, purge: bool, tcp: bool | None, root: Path
+) -> None:
     from tuner.model.errors import InputError
 
     if not root.is_dir():  # a device, which is no file to click either
         raise InputError(f"--root {root}: is no directory; name the root of a machine's image")
     if purge and not uninstall:
         raise InputError("--purge goes with --uninstall: it removes results and settings")
-    if user and (purge or tcp is not None or root != _ROOT):
-        given = "--purge" if purge else "--root" if tcp is None else "--tcp"
+    if upgrade and (uninstall or root != _ROOT):
+        raise InputError(f"--upgrade does not go with {'--uninstall' if uninstall else '--root'}")
+    if user and (purge or tcp is not None or upgrade or root != _ROOT):
+        given = "--upgrade" if upgrade else "--purge" if purge else "--root" if tcp is None else "--tcp"
         raise InputError(f"{given} is of the machine's service; leave it out, or leave out --user")
 
 

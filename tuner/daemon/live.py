@@ -20,8 +20,8 @@ from tuner.model.jobs import ACTIVE, ENDED, Event, Job, JobState
 from tuner.model.records import StoredRun
 from tuner.search.job_messages import stored_trial
 
-KEPT_BYTES = 2**22
-"""Of the newest events: an hour of trials, or minutes of the fastest simulated ones."""
+KEPT_BYTES = 2**21
+"""Of the newest events: half an hour of trials, or minutes of the fastest simulated ones."""
 
 _EVENT_BYTES = 256  # of an event's objects beside its body
 _INSTANCE_BYTES = 4

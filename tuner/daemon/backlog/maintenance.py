@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import logging
 import time
@@ -91,6 +92,7 @@ _FORGET_FIRST_S = 3600.0  # never at the start, whose clock may be wrong
 _FORGET_S = 86_400.0
 _SETS_S = 600.0  # sets that could not be queued, or that a client's job is doing, are looked at again
 _RETRY_S = 2.0  # what the database did not take is tried again
+_TRIM_S = 60.0
 
 
 class Debouncer:
@@ -170,6 +172,7 @@ class Maintenance:
         self.backlog_may_have_changed()
         self._debouncer.soon("forget", _FORGET_FIRST_S, self._forget)
         self._debouncer.soon("gone", GONE_AFTER_S, self._board.mark_absent)
+        self._debouncer.soon("trim", _TRIM_S, self._trim)
 
     async def end(self) -> None:
         """Write down what was counted."""
@@ -293,6 +296,12 @@ class Maintenance:
         while self._backlog.work_out():  # noqa: ASYNC110 - nothing is waited for
             await asyncio.sleep(0)  # questions go first
         await self._auto_queue.propose(self._backlog.candidates())
+
+    async def _trim(self) -> None:
+        """Give free memory back: the heap of the database's thread has gaps, and would only ever grow."""
+        self._debouncer.soon("trim", _TRIM_S, self._trim)
+        with contextlib.suppress(AttributeError):  # not of the GNU C library
+            await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
     async def _forget(self) -> None:
         """Remove jobs that ended long ago, by what time is proven."""

@@ -350,7 +350,7 @@ class Connection(TimedConnection):
         transport.set_write_buffer_limits(high=0)  # so that whatever is not taken at once is noticed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the slot back."""
+        """Give the slot back, and let go of what refers back here: else memory waits for the collector."""
         self.resume_writing()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -361,6 +361,8 @@ class Connection(TimedConnection):
         if self._refused_caller is not None:
             self._limits.refusals.leave(self._refused_caller.peer.user)
             self._refused_caller = None
+        self.app_state = {}
+        self.scope = self.cycle = None  # type: ignore[assignment]  # as uvicorn has them before the first request
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request."""

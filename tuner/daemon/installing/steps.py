@@ -26,6 +26,7 @@ from tuner.model.errors import InputError, InstallError
 # --- The record of installed files, written first, so that an installation can be finished or undone.
 
 NAME = "installed.json"  # in the directory of settings, which root alone writes
+JOURNAL = "upgrade.json"  # beside it, of an upgrade that has not ended
 _LARGEST_BYTES = 2**20
 
 
@@ -237,10 +238,23 @@ def install(site: Site, runner: Command = execute) -> list[Step]:
     Raises:
         InstallError: the record of an earlier installation cannot be read.
     """
+    placing, again = placed(site)
+    # in one call: the daemon ends before the helper that it has clocks of
+    restart = [run(site.systemctl("try-restart", *again), runner)] if site.here and again else []
+    return [*placing, *registered(site, runner), *restart, enabled(site, runner)]
+
+
+def placed(site: Site) -> tuple[list[Step], list[str]]:
+    """The steps that put all files in place, and the units that then run as they no longer are.
+
+    Raises:
+        InstallError: the record of an earlier installation cannot be read.
+    """
     listed = site.settings / NAME
     before = read(listed)
     had = before or Record()
-    items = site.items()
+    # the program that runs is named last: a change that ends half-way has the files of one of both
+    items = sorted(site.items(), key=lambda item: item.path == site.units / "tuner.service")
     new = _recorded(items, had)
     stale = [Path(path) for path in had.files if path not in new.files]
     # until all is done both are recorded: whichever of them is there can be removed then
@@ -260,7 +274,7 @@ def install(site: Site, runner: Command = execute) -> list[Step]:
     ]
     if begun != new:
         result.append(write(listed, new.document()))
-    return [*result, *_taken_into_use(site, runner, again)]
+    return result, again
 
 
 def uninstall(site: Site, runner: Command = execute, *, with_results: bool = False) -> list[Step]:
@@ -276,7 +290,8 @@ def uninstall(site: Site, runner: Command = execute, *, with_results: bool = Fal
     """
     listed = site.settings / NAME
     had = read(listed)
-    ours = {str(listed), str(site.worker_settings), *(had.files if had is not None else ())}
+    own = (site.worker_settings, site.settings / JOURNAL)
+    ours = {str(listed), *map(str, own), *(had.files if had is not None else ())}
     added = [
         path
         for folder in _drop_in_folders(site)
@@ -301,8 +316,7 @@ def uninstall(site: Site, runner: Command = execute, *, with_results: bool = Fal
     if site.here and (had is not None or purged):
         result.append(run(site.systemctl("daemon-reload"), runner))
     if had is not None and not with_results:
-        if site.worker_settings.exists():
-            result.append(remove(site.worker_settings))
+        result += [remove(path) for path in own if path.exists()]
         result += [remove(listed), *(remove_empty(path) for path in site.directories())]
         result.append(remove_empty(site.settings))
     if site.user:
@@ -390,17 +404,20 @@ def _removed(path: Path, had: Record) -> Iterator[Step]:
         yield remove(path)
 
 
-def _taken_into_use(site: Site, runner: Command, again: list[str]) -> Iterator[Step]:
-    enable = ("enable", "--now", *site.started) if site.here else ("enable", *site.started)
+def registered(site: Site, runner: Command) -> Iterator[Step]:
+    """Steps that make users and directories, and have systemd read the units."""
     if site.here and not site.user:
         users = [str(item.path) for item in site.items() if item.path.parent.name == "sysusers.d"]
         yield run(("systemd-sysusers", *users), runner)
         yield run(("systemd-tmpfiles", "--create", str(site.at("/etc/tmpfiles.d/tuner.conf"))), runner)
     if site.here:
         yield run(site.systemctl("daemon-reload"), runner)
-    if site.here and again:  # in one call: the daemon ends before the helper that it has clocks of
-        yield run(site.systemctl("try-restart", *again), runner)
-    yield run(site.systemctl(*enable), runner)
+
+
+def enabled(site: Site, runner: Command) -> Step:
+    """Start the units, also after a boot; of an image only that."""
+    enable = ("enable", "--now", *site.started) if site.here else ("enable", *site.started)
+    return run(site.systemctl(*enable), runner)
 
 
 def _stopped(site: Site, runner: Command) -> Iterator[Step]:
