@@ -259,7 +259,8 @@ class SpaceSampler:
                     column = values
             columns[name] = column
             allowed = self._allowed(columns, self._enumeration.rules_at.get(axis, []), len(moves))
-            allowed &= _places_in_groups(moves, allowed) < BRANCHES
+            if (moves[BRANCHES:] == moves[:-BRANCHES]).any():  # a move has more rows than are kept
+                allowed &= _places_in_groups(moves, allowed) < BRANCHES
             if not allowed.all():
                 columns, start, moves = _taken(columns, allowed), _taken(start, allowed), moves[allowed]
         numbers, first = np.unique(moves, return_index=True)
@@ -270,7 +271,8 @@ class SpaceSampler:
         for rule in rules:
             some = np.flatnonzero(allowed)
             if len(some):
-                allowed[some] = self._enumeration.holds(rule, _taken(columns, some), len(some))
+                part = columns if len(some) == rows else _taken(columns, some)
+                allowed[some] = self._enumeration.holds(rule, part, len(some))
         return allowed
 
     def _ties(self) -> list[list[int]]:
