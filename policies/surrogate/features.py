@@ -300,13 +300,10 @@ def _stages(
 def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> dict[str, Floats]:
     """Return the traits by the names of tunables; NaN where there are none."""
     nothing = np.full(len(configurations), np.nan)
+    rows = [configuration.as_dict() for configuration in configurations]
 
     def product(chosen: Collection[str]) -> Floats:
-        columns = [
-            [_number(configuration.get(name)) for configuration in configurations]
-            for name in names
-            if name in chosen
-        ]
+        columns = [[_number(values.get(name)) for values in rows] for name in names if name in chosen]
         return np.prod(columns, axis=0) if columns else nothing
 
     def matching(pattern: re.Pattern[str]) -> Floats:

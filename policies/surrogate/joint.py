@@ -291,12 +291,13 @@ class Joint:
             rows.append(moved)
             steps.append(differing[near])
         near, distance = np.vstack(rows), np.concatenate(steps)
-        free = np.array([tuple(neighbour) not in measured for neighbour in near.tolist()], dtype=bool)
-        near, distance = near[free], distance[free]
-        if not len(near):
-            return np.asarray(near)
-        reach = max(1, int(np.sort(distance)[min(NEAR, len(distance)) - 1]))
-        return np.asarray(near[distance <= reach])
+        free = np.zeros(len(near), dtype=bool)
+        for reach in np.unique(distance):
+            here = np.flatnonzero(distance == reach)
+            free[here] = [tuple(neighbour) not in measured for neighbour in near[here].tolist()]
+            if reach >= 1 and free.sum() >= NEAR:
+                break
+        return np.asarray(near[free])
 
     def _look_around(self, row: Integers) -> None:
         """Of large spaces, take in the neighbours of a row's choices."""
@@ -341,9 +342,10 @@ class Pool:
     def draw(self) -> None:
         """Take all of a small space, or a new sample."""
         self.rows = self._joint.pool(self._draw)
-        rows = [tuple(row) for row in self.rows.tolist()]
-        self._number = {row: number for number, row in enumerate(rows)}
-        self.free = np.array([row not in self.measured for row in rows], dtype=bool)
+        count = len(self.rows)
+        self._number = dict(zip(zip(*self.rows.T.tolist(), strict=True), range(count), strict=True))
+        self.free = np.ones(count, dtype=bool)
+        self.free[[self._number[row] for row in self.measured if row in self._number]] = False
 
     def unmeasured(self) -> Integers:
         """The rows that may be proposed, shape (k, axes)."""

@@ -43,8 +43,8 @@ class Support:
         return np.asarray(self.supported[_numbers([columns[name] for name in self.names], self.strides)])
 
 
-def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
-    """The supports of all rules, by the last of their tunables.
+def supports(enumeration: Enumeration) -> dict[Expression, list[Support]]:
+    """The supports of each rule by its first tunable, its first two, and so on; the last is by all of them.
 
     A rule over more than `MOST` combinations has none, and neither has one without a result where it is
     alone: others may keep it from such values.
@@ -52,7 +52,7 @@ def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
     Raises:
         EmptySpaceError: a rule allows nothing.
     """
-    by_name: dict[str, list[Support]] = {name: [] for name in enumeration.lists}
+    by_rule: dict[Expression, list[Support]] = {}
     for axis, rules in enumeration.rules_at.items():
         for rule in rules if axis >= 0 else ():
             alone = enumeration.alone(rule, MOST)
@@ -63,9 +63,8 @@ def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
                 allowed = alone.columns()
             except ExpressionError:
                 continue
-            for support in _prefixes(tuple(alone.lists), lengths, allowed, alone.conditions):
-                by_name[support.names[-1]].append(support)
-    return by_name
+            by_rule[rule] = _prefixes(tuple(alone.lists), lengths, allowed, alone.conditions)
+    return by_rule
 
 
 def _prefixes(
@@ -74,15 +73,18 @@ def _prefixes(
     allowed: Sequence[Column],
     conditions: Mapping[str, Condition],
 ) -> list[Support]:
-    """Return the values a rule allows of its first tunables, its first two, ...; not where all are."""
+    """Return the values a rule allows of its first tunables, its first two, ...; not where all are.
+
+    Those of all its tunables are the last, in any case.
+    """
     supports = []
-    for count in range(1, len(names)):
+    for count in range(1, len(names) + 1):
         strides = tuple(math.prod(lengths[axis + 1 : count]) for axis in range(count))
         supported = np.zeros(math.prod(lengths[:count]), dtype=np.bool_)
         supported[_numbers(allowed[:count], strides)] = True
         possible = math.prod(length - 1 for length in lengths[:count])
         conditional = not conditions.keys().isdisjoint(names[:count])
-        if conditional or int(supported.sum()) < possible:
+        if conditional or count == len(names) or int(supported.sum()) < possible:
             supports.append(Support(names[:count], strides, supported))
     return supports
 
@@ -124,7 +126,12 @@ class SpaceSampler:
         self._enumeration = enumeration
         self._width = width
         self._names = list(enumeration.lists)
-        self._supports = supports(enumeration)
+        by_rule = supports(enumeration)
+        self._tables = {rule: found[-1] for rule, found in by_rule.items()}
+        self._supports: dict[str, list[Support]] = {name: [] for name in self._names}
+        for found in by_rule.values():
+            for support in found[:-1]:
+                self._supports[support.names[-1]].append(support)
         self._tied = self._ties()
 
     def sample(self, count: int, draw: "np.random.Generator") -> tuple[Positions, float]:
@@ -259,7 +266,8 @@ class SpaceSampler:
                     column = values
             columns[name] = column
             allowed = self._allowed(columns, self._enumeration.rules_at.get(axis, []), len(moves))
-            allowed &= _places_in_groups(moves, allowed) < BRANCHES
+            if (moves[BRANCHES:] == moves[:-BRANCHES]).any():  # a move has more rows than are kept
+                allowed &= _places_in_groups(moves, allowed) < BRANCHES
             if not allowed.all():
                 columns, start, moves = _taken(columns, allowed), _taken(start, allowed), moves[allowed]
         numbers, first = np.unique(moves, return_index=True)
@@ -268,9 +276,13 @@ class SpaceSampler:
     def _allowed(self, columns: Mapping[str, Column], rules: list[Expression], rows: int) -> Mask:
         allowed = np.ones(rows, dtype=np.bool_)
         for rule in rules:
+            table = self._tables.get(rule)
             some = np.flatnonzero(allowed)
-            if len(some):
-                allowed[some] = self._enumeration.holds(rule, _taken(columns, some), len(some))
+            if table is not None:
+                allowed &= table.holds(columns)
+            elif len(some):
+                part = columns if len(some) == rows else _taken(columns, some)
+                allowed[some] = self._enumeration.holds(rule, part, len(some))
         return allowed
 
     def _ties(self) -> list[list[int]]:

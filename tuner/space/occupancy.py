@@ -10,6 +10,7 @@ floored. The result equals ``cudaOccupancyMaxActiveBlocksPerMultiprocessor`` for
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
@@ -142,6 +143,7 @@ def device_limits(
     )
 
 
+@lru_cache(maxsize=4096)  # neighbours mostly launch the same blocks
 def occupancy(
     limits: DeviceLimits, threads_per_block: int, registers_per_thread: int, shared_bytes: int
 ) -> Occupancy:
