@@ -256,8 +256,8 @@ def _do(order: "Sequence[Step]", *, dry_run: bool) -> None:
         for step in alike:
             if not together:
                 echo(step.words)
-            if not dry_run:
-                step.action()
+            if not dry_run and (told := step.action()):
+                echo(told)
 
 
 def _wants_tcp(site: "Site", chosen: bool | None, *, asked: bool) -> bool:

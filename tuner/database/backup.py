@@ -17,7 +17,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -221,7 +221,13 @@ def _write(
 
 
 def restore(
-    source: BinaryIO, name: str, path: Path, *, replace: bool = False, progress: Progress = _untold
+    source: BinaryIO,
+    name: str,
+    path: Path,
+    *,
+    replace: bool = False,
+    held: bool = False,
+    progress: Progress = _untold,
 ) -> Manifest:
     """Put a backup in the place of a database; calibrations of power sensors are added to those beside it.
 
@@ -236,6 +242,7 @@ def restore(
 
     Raises:
         InputError: it is no backup, not whole, or was changed since; something is stored at the path; or a
+        held: the caller has the database by ``without_daemon`` already.
             daemon works there.
         StoreFullError: there is no room for it.
         StoreError: it is of a newer version, or cannot be put there.
@@ -243,7 +250,7 @@ def restore(
     folder = path.absolute().parent
     try:
         make_folder(folder)
-        with without_daemon(folder), held_folder(folder):
+        with nullcontext() if held else without_daemon(folder), held_folder(folder):
             there = [file.stat() for file in (path, mirror_of(path)) if file.exists()]
             if any(os.path.samestat(os.fstat(source.fileno()), status) for status in there):
                 raise InputError(f"{name}: this is the database itself; name a backup of it")

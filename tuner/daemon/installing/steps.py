@@ -110,10 +110,15 @@ Command = Callable[[Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is done."""
+    """One thing that is done.
+
+    Attributes:
+        words: that tell it before.
+        action: does it; what it returns is told after, if anything.
+    """
 
     words: str
-    action: Callable[[], None]
+    action: Callable[[], str | None]
 
 
 def write(path: Path, text: str, words: str = "write", *, program: bool = False) -> Step:
