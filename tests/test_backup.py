@@ -179,6 +179,7 @@ REFUSED: tuple[tuple[str, Callable[[bytes], bytes], str, int], ...] = (
     ("more behind it", lambda content: content + content, "manifest", 2),
     ("another page", flipped(20_000), "has changed since it was written", 2),
     ("another size", flipped(31), "", 2),
+    ("a size of nothing", lambda content: content[:16] + b"\0\2" + content[18:], "is no backup", 2),
     ("another manifest", lambda content: content.replace(b'"trials": 30', b'"trials": 31'), "checksum", 2),
     ("another format", of_another_format, "written by tuner 9.9-", 1),
     ("the future", of_the_future, "of a newer tuner (migrations in-the-future); upgrade tuner", 1),
@@ -538,6 +539,9 @@ def test_killed_at_any_step_of_a_rotation_whole_backups_stay(model: Model, tmp_p
             restore(file, tmp_path / "there.db", replace=True)
             assert ("uses", (f"day {int(file.name[-2:])}",)) in named(tmp_path / "there.db")
         step += 1
+    (path.parent / "tuner.db.backup-2026-02-04.new").touch()  # of a daemon that was killed, and never idled
+    with Database(path) as database:
+        database.back_up(date(2026, 2, 5))
     assert len(list(path.parent.glob("tuner.db.backup-*"))) == 3
 
 

@@ -11,6 +11,7 @@ first are those of another database then, and nothing of them comes back by itse
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -65,6 +66,7 @@ _MANIFEST_BYTES = 2**24  # a calibration has some hundred
 _PIECE_BYTES = 2**20
 _HEAD_BYTES = 100  # of a database of SQLite (https://sqlite.org/fileformat2.html, 1.3)
 _LARGEST_PAGE = 65536
+_PAGES = [2**power for power in range(9, 17)]  # sizes in bytes
 CALIBRATIONS = "sensors.json"
 """Name of the file of calibrations, beside the database."""
 MOST_BYTES = 4 * 2**30
@@ -170,6 +172,8 @@ def back_up_day(pair: Pair, path: Path, day: date) -> bool:
     finally:
         remove(fresh)
     ours = [each.path for each in backups(path, identity)]
+    for left in path.parent.glob(f"{glob.escape(path.name)}.backup-????-??-??.new*"):
+        left.unlink(missing_ok=True)  # of a day on which the daemon was killed meanwhile
     others = sorted((file for file in dated_files(path) if file not in ours), reverse=True)
     left_bytes, newest = MOST_BYTES, [*ours, *others]
     for place, file in enumerate(newest):
@@ -238,11 +242,11 @@ def restore(
         name: of it, for messages.
         path: of the database. It belongs to the owner of its folder then.
         replace: also where something is stored there, which is gone then.
+        held: the caller has the database by ``without_daemon`` already.
         progress: told how many bytes were read, and of how many.
 
     Raises:
         InputError: it is no backup, not whole, or was changed since; something is stored at the path; or a
-        held: the caller has the database by ``without_daemon`` already.
             daemon works there.
         StoreFullError: there is no room for it.
         StoreError: it is of a newer version, or cannot be put there.
@@ -318,7 +322,8 @@ def _length(head: bytes) -> int:
     if len(head) < _HEAD_BYTES or not head.startswith(MAGIC):
         return 0
     page = int.from_bytes(head[16:18], "big")
-    return (_LARGEST_PAGE if page == 1 else page) * int.from_bytes(head[28:32], "big")
+    size = _LARGEST_PAGE if page == 1 else page
+    return size * int.from_bytes(head[28:32], "big") if size in _PAGES else 0
 
 
 def _manifest(line: bytes, name: str) -> Manifest:
