@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, tuner
+from cli_process import COMMAND, begun, tuner
 from damaging import Model, backup_of, named
 from tuner.power.base import Response
 from tuner.power.response import calibrations
@@ -99,6 +99,16 @@ def test_by_a_pipe(model: Model, tmp_path: Path) -> None:
     )
     assert got.returncode == 0
     assert named(there) == model.rows
+
+
+def test_it_gives_way_to_the_daemon(model: Model) -> None:
+    """A backup runs with low priority, also where nobody asks for that."""
+    process = begun("db", "backup", "--database", model.path, "--output", "-")
+    assert process.stdout is not None
+    process.stdout.buffer.read(1)
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 10
+    process.stdout.buffer.read()
+    process.communicate()
 
 
 def test_of_one_moment_while_others_write(model: Model, tmp_path: Path) -> None:
