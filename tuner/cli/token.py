@@ -1,7 +1,6 @@
 """``tuner token``: tokens by which clients over TCP show who they are."""
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _LONGEST_DAYS = 3650
-_FOR_OTHERS = stat.S_IRWXO | stat.S_IWGRP
 
 _state_option = click.option(
     "--state",
@@ -85,18 +83,15 @@ def rotate(*, name: str, file: Path | None, keep_hours: int, state: Path | None)
     It lasts as long as the one before was to last. FILE keeps owner and mode, and always holds a token that
     counts, whenever this is interrupted.
     """
-    from tuner.daemon.tokens import rotated
+    from tuner.daemon.tokens import check_replaceable, rotated
 
-    if file is not None and file.exists():
-        status = file.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{file}: must be a plain file")
-        if status.st_mode & _FOR_OTHERS:
-            raise InputError(
-                f"{file}: others can read or change it: chmod 0600 {file}, or 0640 for its group"
-            )
-    keep_s = keep_hours * _HOUR_S
-    _write(state, file, lambda found, secret, now_s: rotated(found, name, secret, now_s, keep_s))
+    def change(found: "Sequence[Token]", secret: str, now_s: float) -> "Sequence[Token]":
+        tokens = rotated(found, name, secret, now_s, keep_hours * _HOUR_S)
+        if file is not None and file.exists():
+            check_replaceable(file, found, name)
+        return tokens
+
+    _write(state, file, change)
     echo(f"token {name} has another secret; the one before counts for {keep_hours} h at most", err=True)
 
 
