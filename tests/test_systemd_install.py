@@ -596,6 +596,8 @@ def test_workers_are_started_and_go_with_the_service(tmp_path: Path) -> None:
         (("tcp://10.0.0.7:8786",), "write tls://10.0.0.7:8786"),
         (("tls://a:1", "--device", "cuda:x"), "unknown device 'cuda:x'"),
         (("tls://a:1", "--device", "replay:h200"), "measures nothing"),
+        (("tls://a:65536", "--device", "sim:jetson-tx1"), "write the scheduler's address"),
+        (("tls://a:1", "--device", "sim:jetson-tx1"), "set distributed.comm.tls.ca-file"),
     ],
 )
 def test_workers_that_cannot_be_services_are_refused(

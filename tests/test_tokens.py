@@ -54,7 +54,7 @@ def test_a_token_from_its_making_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     made(tmp_path, "add", "ci", file)
     first = file.read_text().strip()
-    other = made(tmp_path, "add", "prometheus", "--days", "30")
+    other = made(tmp_path, "add", "prometheus", "-", "--days", "30")
     file.chmod(0o640)
     made(tmp_path, "rotate", "ci", file)
     second = file.read_text().strip()

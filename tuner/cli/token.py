@@ -27,7 +27,11 @@ _state_option = click.option(
     help="The daemon's state directory. Default: of root the service's, else the user's own.",
 )
 _file_argument = click.argument(
-    "file", type=NamedPath(dir_okay=False, path_type=Path), metavar="[FILE]", required=False
+    "file",
+    type=NamedPath(dir_okay=False, path_type=Path),
+    metavar="[FILE]",
+    required=False,
+    callback=lambda _, __, file: None if file == Path("-") else file,  # as of other commands
 )
 
 
