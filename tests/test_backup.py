@@ -25,7 +25,7 @@ from tuner.power.response import calibrations
 from tuner.database import backup
 from tuner.database.backup import Manifest, back_up
 from tuner.database.connection import Database
-from tuner.database.files import mirror_of, refusal
+from tuner.database.files import mirror_of, refusal, side_file
 from tuner.database.integrity.check import check_copies
 from tuner.database.integrity.copy_state import CopyState, inspected
 from tuner.database.ledger import Ledger
@@ -105,9 +105,11 @@ def test_it_gives_way_to_the_daemon(model: Model) -> None:
     """A backup runs with low priority, also where nobody asks for that."""
     process = begun("db", "backup", "--database", model.path, "--output", "-")
     assert process.stdout is not None
-    process.stdout.buffer.read(1)
+    output = process.stdout.fileno()
+    assert os.read(output, 1)
     assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 10
-    process.stdout.buffer.read()
+    while os.read(output, 2**20):
+        pass
     process.communicate()
 
 
@@ -260,7 +262,7 @@ def test_beside_a_daemon_nothing_is_restored(written: Path, model: Model, tmp_pa
 
 
 def test_targets_that_are_refused(model: Model, tmp_path: Path) -> None:
-    """The database itself, its mirror, another one in use, a pipe, and a file that is something else."""
+    """A database in use, its mirror, what is beside both, a pipe, and a file that is something else."""
     path, other = model.copy(tmp_path / "here"), model.copy(tmp_path / "other")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "notes").write_text("mine")
@@ -268,6 +270,8 @@ def test_targets_that_are_refused(model: Model, tmp_path: Path) -> None:
         (path, "is a database in use"),
         (mirror_of(path), "is a database in use"),
         (other, "is a database in use"),
+        (side_file(path, "-wal"), "such a name is of a file beside a database"),
+        (side_file(path, ".lock"), "such a name is of a file beside a database"),
         (tmp_path / "pipe", "a pipe; name a file, or - for standard output"),
         (tmp_path / "notes", "is no database"),
         (tmp_path, "is a directory"),

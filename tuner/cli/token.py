@@ -84,8 +84,8 @@ def add(*, name: str, file: Path | None, days: int | None, state: Path | None) -
 def rotate(*, name: str, file: Path | None, keep_hours: int, state: Path | None) -> None:
     """Give NAME another secret, in the place of the one in FILE, or on standard output.
 
-    It lasts as long as the one before was to last. FILE keeps owner and mode, and always holds a token that
-    counts, whenever this is interrupted.
+    It lasts as long as the one before was to last. FILE keeps owner and mode. Unless H is 0, it always holds
+    a token that counts, whenever this is interrupted.
     """
     from tuner.daemon.tokens import check_replaceable, rotated
 
@@ -139,7 +139,7 @@ def list_(*, state: Path | None, json_path: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @_state_option
 def revoke(*, names: tuple[str, ...], state: Path | None) -> None:
-    """Take all tokens of these names away; who shows one gets 401 from then on."""
+    """Take all tokens of these names away; who shows one gets 401 two seconds later."""
     from tuner.daemon.tokens import revoked, update
 
     update(_tokens_file(state), lambda found: revoked(found, names))
