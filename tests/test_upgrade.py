@@ -93,6 +93,25 @@ def test_the_other_program_takes_over(machine: Machine) -> None:
     assert upgrade.unfinished(machine.site(NEW), machine.held, machine.run, machine.ready) == []
 
 
+class WholeMachine(Machine):
+    """The same for all users of a machine, or rather of the image of one."""
+
+    def site(self, prefix: Path) -> Site:
+        return Site(prefix, root=self.config)
+
+
+def test_workers_of_a_pool_go_with_the_program(tmp_path: Path) -> None:
+    """Those that run are started again, by the new program as on the way back by the old one."""
+    machine = WholeMachine(tmp_path)
+    again = f"systemctl --root={machine.config} try-restart tuner-worker@*.service"
+    machine.do(machine.upgrade()[:-1])
+    assert machine.commands[-1] == again
+    machine.held.close()
+    machine.commands.clear()
+    machine.do(upgrade.back(machine.site(NEW), machine.held, machine.run))
+    assert machine.commands[-1] == again
+
+
 STEPS = 14  # at least as many as an upgrade has
 
 

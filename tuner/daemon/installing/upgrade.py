@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.client.client import Client
-from tuner.daemon.installing.service_files import Site
+from tuner.daemon.installing.service_files import WORKER_UNIT, Site
 from tuner.daemon.installing.steps import (
     JOURNAL,
     NAME,
@@ -193,6 +193,7 @@ def _switched(
         yield run(site.systemctl("try-restart", *sockets), runner)
     yield enabled(site, runner)
     yield Step("wait until the daemon is ready", lambda: _wait(ready))
+    yield from _workers_again(site, runner)
     yield remove(site.settings / JOURNAL)
 
 
@@ -226,8 +227,14 @@ def back(site: Site, held: contextlib.ExitStack, runner: Command = execute) -> l
         Step("let the daemon have the database", held.close),
         *([run(site.systemctl("try-restart", *sockets), runner)] if sockets else []),
         enabled(site, runner),
+        *_workers_again(site, runner),
         remove(site.settings / JOURNAL),
     ]
+
+
+def _workers_again(site: Site, runner: Command) -> list[Step]:
+    """Have workers of a pool that run do so by the program that the units name now."""
+    return [] if site.user else [run(site.systemctl("try-restart", WORKER_UNIT.format("*")), runner)]
 
 
 def program(site: Site) -> str | None:
