@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, tuner
+from cli_process import COMMAND, begun, tuner
 from damaging import Model, backup_of, named
 from tuner.power.base import Response
 from tuner.power.response import calibrations
@@ -25,7 +25,7 @@ from tuner.power.response import calibrations
 from tuner.database import backup
 from tuner.database.backup import Manifest, back_up
 from tuner.database.connection import Database
-from tuner.database.files import mirror_of, refusal
+from tuner.database.files import mirror_of, refusal, side_file
 from tuner.database.integrity.check import check_copies
 from tuner.database.integrity.copy_state import CopyState, inspected
 from tuner.database.ledger import Ledger
@@ -99,6 +99,18 @@ def test_by_a_pipe(model: Model, tmp_path: Path) -> None:
     )
     assert got.returncode == 0
     assert named(there) == model.rows
+
+
+def test_it_gives_way_to_the_daemon(model: Model) -> None:
+    """A backup runs with low priority, also where nobody asks for that."""
+    process = begun("db", "backup", "--database", model.path, "--output", "-")
+    assert process.stdout is not None
+    output = process.stdout.fileno()
+    assert os.read(output, 1)
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 10
+    while os.read(output, 2**20):
+        pass
+    process.communicate()
 
 
 def test_of_one_moment_while_others_write(model: Model, tmp_path: Path) -> None:
@@ -179,6 +191,7 @@ REFUSED: tuple[tuple[str, Callable[[bytes], bytes], str, int], ...] = (
     ("more behind it", lambda content: content + content, "manifest", 2),
     ("another page", flipped(20_000), "has changed since it was written", 2),
     ("another size", flipped(31), "", 2),
+    ("a size of nothing", lambda content: content[:16] + b"\0\2" + content[18:], "is no backup", 2),
     ("another manifest", lambda content: content.replace(b'"trials": 30', b'"trials": 31'), "checksum", 2),
     ("another format", of_another_format, "written by tuner 9.9-", 1),
     ("the future", of_the_future, "of a newer tuner (migrations in-the-future); upgrade tuner", 1),
@@ -249,7 +262,7 @@ def test_beside_a_daemon_nothing_is_restored(written: Path, model: Model, tmp_pa
 
 
 def test_targets_that_are_refused(model: Model, tmp_path: Path) -> None:
-    """The database itself, its mirror, another one in use, a pipe, and a file that is something else."""
+    """A database in use, its mirror, what is beside both, a pipe, and a file that is something else."""
     path, other = model.copy(tmp_path / "here"), model.copy(tmp_path / "other")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "notes").write_text("mine")
@@ -257,6 +270,8 @@ def test_targets_that_are_refused(model: Model, tmp_path: Path) -> None:
         (path, "is a database in use"),
         (mirror_of(path), "is a database in use"),
         (other, "is a database in use"),
+        (side_file(path, "-wal"), "such a name is of a file beside a database"),
+        (side_file(path, ".lock"), "such a name is of a file beside a database"),
         (tmp_path / "pipe", "a pipe; name a file, or - for standard output"),
         (tmp_path / "notes", "is no database"),
         (tmp_path, "is a directory"),
@@ -538,6 +553,9 @@ def test_killed_at_any_step_of_a_rotation_whole_backups_stay(model: Model, tmp_p
             restore(file, tmp_path / "there.db", replace=True)
             assert ("uses", (f"day {int(file.name[-2:])}",)) in named(tmp_path / "there.db")
         step += 1
+    (path.parent / "tuner.db.backup-2026-02-04.new").touch()  # of a daemon that was killed, and never idled
+    with Database(path) as database:
+        database.back_up(date(2026, 2, 5))
     assert len(list(path.parent.glob("tuner.db.backup-*"))) == 3
 
 

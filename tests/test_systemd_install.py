@@ -252,7 +252,10 @@ def test_removing_leaves_nothing_but_what_others_made(tmp_path: Path) -> None:
 
 
 def test_results_are_removed_on_request_alone(tmp_path: Path) -> None:
-    """Results stay, and that is said; with --purge they go, and a link among them leads to nobody's loss."""
+    """Results stay, and that is said; with --purge they go, but for those of a directory of one's own.
+
+    A link among them leads to nobody's loss.
+    """
     site = image(tmp_path)
     state, precious = site.root / "var/lib/tuner", tmp_path / "precious"
     state.mkdir(parents=True)
@@ -261,7 +264,11 @@ def test_results_are_removed_on_request_alone(tmp_path: Path) -> None:
 
     assert f"keep {state}; --purge removes it" in do(steps.uninstall(site, Systemd()))
     assert state.is_dir()
-    do(steps.uninstall(site, Systemd(), with_results=True))
+    elsewhere = site.root / "data/tuner"
+    elsewhere.mkdir(parents=True)
+    words = do(steps.uninstall(site, Systemd(), with_results=True, state=Path("/data/tuner")))
+    assert f"keep {elsewhere}, the results by [service] state of daemon.toml" in words
+    assert elsewhere.is_dir()
     assert not state.exists()
     assert precious.is_file()
 
@@ -596,6 +603,8 @@ def test_workers_are_started_and_go_with_the_service(tmp_path: Path) -> None:
         (("tcp://10.0.0.7:8786",), "write tls://10.0.0.7:8786"),
         (("tls://a:1", "--device", "cuda:x"), "unknown device 'cuda:x'"),
         (("tls://a:1", "--device", "replay:h200"), "measures nothing"),
+        (("tls://a:65536", "--device", "sim:jetson-tx1"), "write the scheduler's address"),
+        (("tls://a:1", "--device", "sim:jetson-tx1"), "set distributed.comm.tls.ca-file"),
     ],
 )
 def test_workers_that_cannot_be_services_are_refused(

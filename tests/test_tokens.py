@@ -54,7 +54,7 @@ def test_a_token_from_its_making_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     made(tmp_path, "add", "ci", file)
     first = file.read_text().strip()
-    other = made(tmp_path, "add", "prometheus", "--days", "30")
+    other = made(tmp_path, "add", "prometheus", "-", "--days", "30")
     file.chmod(0o640)
     made(tmp_path, "rotate", "ci", file)
     second = file.read_text().strip()
@@ -93,9 +93,12 @@ REFUSED = {
     ("add", "new", "nowhere/file"): "cannot be written: No such file.*another file",
     ("add", "new", "--days", "0"): "--days",
     ("add", "new", "--days", "nan"): "--days",
-    ("rotate", "cd"): "cd: no token has this name; known: ci",
+    ("rotate", "cd"): "cd: no token has this name; known: ci, other",
     ("rotate", "ci", "open"): "chmod 0600 .*open",
     ("rotate", "ci", "link"): "plain file",
+    ("rotate", "ci", "there"): "there: holds no token; name the file of ci's token",
+    ("rotate", "ci", "key"): "key: holds no token; name the file of ci's token",
+    ("rotate", "ci", "others"): "others: holds the token of other; name the file of ci's token",
     ("revoke", "ci", "cd"): "cd: no token has this name",
     ("revoke",): "Missing argument",
 }
@@ -110,6 +113,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(mode)
     (tmp_path / "link").symlink_to("there")
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----\n" + "x" * 64 + "\n")
+    (tmp_path / "key").chmod(0o600)
+    made(tmp_path, "add", "other", tmp_path / "others")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     result = tuner("token", *words, "--state", tmp_path)
 
@@ -220,6 +226,25 @@ def test_the_token_of_an_older_version_is_taken_over_once(tmp_path: Path) -> Non
     made(tmp_path, "revoke", TAKEN_OVER)
     assert not take_over(path, old)
     assert in_force(tmp_path).holder(b"a secret of sixteen") is None
+
+
+class Meanwhile(type(Path())):  # type: ignore[misc]
+    """A path at whose opening somebody adds a token beside it."""
+
+    def __fspath__(self) -> str:
+        listed = Path(str(self)).with_name(NAME)
+        if not listed.exists():
+            update(listed, lambda found: added(found, "ci", "another", 1e9))
+        return str(self)
+
+
+def test_a_token_that_was_added_meanwhile_stays(tmp_path: Path) -> None:
+    """The first start of a newer version takes nothing from who adds a token at the same time."""
+    (tmp_path / "token").write_text("a secret of sixteen\n")
+    (tmp_path / "token").chmod(0o600)
+    assert not take_over(tmp_path / NAME, Meanwhile(tmp_path / "token"))
+    found = in_force(tmp_path)
+    assert (found.holder(b"another"), found.holder(b"a secret of sixteen")) == ("ci", None)
 
 
 @pytest.mark.parametrize(("text", "mode"), [("short", 0o600), ("x" * 20, 0o644), ("é" * 20, 0o600)])

@@ -1,6 +1,7 @@
 """Another program in the place of the service's: wherever it ends, the files of one of both are there."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -14,8 +15,10 @@ from tuner.daemon.installing.service_files import Site
 from tuner.daemon.installing.steps import Step
 from tuner.database.connection import Database
 from tuner.database.integrity.copy_state import inspected
+from tuner.database.jobs import Jobs
 from tuner.database.migrations import MIGRATIONS
 from tuner.model.errors import InputError, InstallError
+from tuner.model.jobs import JobSpec, Origin
 from tuner.system.ownership import StateLock
 
 OLD, NEW = Path("/opt/tuner"), Path("/opt/tuner-2")
@@ -33,7 +36,7 @@ class Machine:
         self.commands: list[str] = []
         self.reasons: list[str] = []  # that the daemon is not ready, in turn; then it is
         self.held = ExitStack()
-        self.stopped: Callable[[], None] = lambda: None
+        self.stopped: Callable[[], None] = lambda: None  # at the second stop
         self.do(steps.install(self.site(OLD), self.run))
         with Database(self.state / "tuner.db"):
             pass
@@ -90,6 +93,25 @@ def test_the_other_program_takes_over(machine: Machine) -> None:
     assert upgrade.unfinished(machine.site(NEW), machine.held, machine.run, machine.ready) == []
 
 
+class WholeMachine(Machine):
+    """The same for all users of a machine, or rather of the image of one."""
+
+    def site(self, prefix: Path) -> Site:
+        return Site(prefix, root=self.config)
+
+
+def test_workers_of_a_pool_go_with_the_program(tmp_path: Path) -> None:
+    """Those that run are started again, by the new program as on the way back by the old one."""
+    machine = WholeMachine(tmp_path)
+    again = f"systemctl --root={machine.config} try-restart tuner-worker@*.service"
+    machine.do(machine.upgrade()[:-1])
+    assert machine.commands[-1] == again
+    machine.held.close()
+    machine.commands.clear()
+    machine.do(upgrade.back(machine.site(NEW), machine.held, machine.run))
+    assert machine.commands[-1] == again
+
+
 STEPS = 14  # at least as many as an upgrade has
 
 
@@ -127,7 +149,7 @@ def test_one_that_does_not_become_ready_says_why(machine: Machine) -> None:
 
 
 def test_a_migrated_database_is_put_back(machine: Machine) -> None:
-    """The way back has the database of before; what it had become is kept beside it."""
+    """The way back has the database of before; what it had become is kept beside it, and is told."""
     database = machine.state / "tuner.db"
     for path in machine.state.iterdir():
         path.unlink()
@@ -138,13 +160,23 @@ def test_a_migrated_database_is_put_back(machine: Machine) -> None:
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?, '')", (name,))
     machine.do(machine.upgrade()[:-2])  # until the daemon has started
-    with Database(database):
-        pass
-    machine.do(upgrade.back(machine.site(NEW), machine.held, machine.run))
+    with Database(database) as migrated:
+        Jobs(migrated).add(JobSpec(("scan-lf:N=4",)), origin=Origin.CLIENT)
+    lock = StateLock(machine.state)  # a client was quicker than the first stop
+    machine.commands.clear()
+    machine.stopped = lock.close
+    told = [step.action() for step in upgrade.back(machine.site(NEW), machine.held, machine.run)]
 
     assert machine.runs(OLD)
-    assert inspected(machine.state / upgrade.ASIDE).changes == len(MIGRATIONS)
+    aside = machine.state / upgrade.ASIDE
+    assert inspected(aside).changes == len(MIGRATIONS)
     assert inspected(database).changes == 4
+    (said,) = filter(None, told)
+    assert f"{NEW} had stored 1 jobs (jobs 1, whose numbers are given again), which are in {aside}" in said
+    (way,) = re.findall(f"`{NEW}/bin/tuner (db restore [^`]*)`", said)
+    assert tuner(*way.split()).exit_code == 0
+    with Database(database) as restored:
+        assert [job.id for job in Jobs(restored).jobs()] == [1]
 
 
 def test_a_client_that_was_quicker_is_stopped_again(machine: Machine) -> None:

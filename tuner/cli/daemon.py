@@ -178,6 +178,7 @@ def install_service(
     """
     from tuner.daemon.installing import service_files, steps
     from tuner.daemon.installing import upgrade as upgrading
+    from tuner.daemon.settings_file import service_table
 
     root = root.resolve()
     _check_options(user=user, upgrade=upgrade, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
@@ -201,9 +202,11 @@ def install_service(
         _do_or_go_back(begun, site, held, dry_run=dry_run)
         if upgrade and not (begun and upgrading.program(site) == str(prefix)):
             _upgrade(site, held, dry_run=dry_run)
+        elif uninstall:
+            state = service_table(site.settings / "daemon.toml").state
+            _do(steps.uninstall(site, with_results=purge, state=state), dry_run=dry_run)
         elif not upgrade:
-            order = steps.uninstall(site, with_results=purge) if uninstall else steps.install(site)
-            _do(order, dry_run=dry_run)
+            _do(steps.install(site), dry_run=dry_run)
     if dry_run:
         echo("nothing was changed: --dry-run")
     elif not uninstall and not upgrade and not user and root == _ROOT:
@@ -256,8 +259,8 @@ def _do(order: "Sequence[Step]", *, dry_run: bool) -> None:
         for step in alike:
             if not together:
                 echo(step.words)
-            if not dry_run:
-                step.action()
+            if not dry_run and (told := step.action()):
+                echo(told)
 
 
 def _wants_tcp(site: "Site", chosen: bool | None, *, asked: bool) -> bool:

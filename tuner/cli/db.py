@@ -1,6 +1,7 @@
 """``tuner db``: the database of results, merged, pulled and copied."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -172,6 +173,8 @@ def _send(file: Path) -> None:
 
 # --- ``tuner db backup`` and ``restore``: everything, to another disk or host.
 
+_NICE = 10
+
 
 @click.command(short_help="Write everything that is stored to one file.")
 @click.option(
@@ -196,6 +199,7 @@ def backup(*, output: str, database: Path | None, json_path: str | None) -> None
 
     if output == json_path == "-":
         raise InputError("--json -: standard output has the backup; name a file")
+    os.nice(max(0, _NICE - os.nice(0)))  # clients of the daemon go first
     source = database or default_path()
     target = _target(output, source)
     with (

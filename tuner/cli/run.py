@@ -454,6 +454,7 @@ def _start_services(scheduler: str, device: str | None) -> None:
     from tuner.daemon.installing import service_files, steps
     from tuner.daemon.settings_file import wrong_device
     from tuner.devices.choice import list_gpus
+    from tuner.pool.places import require_certificates
 
     if os.geteuid() != 0:
         raise InputError("--service: services of a machine are root's: sudo tuner worker")
@@ -463,6 +464,7 @@ def _start_services(scheduler: str, device: str | None) -> None:
     devices = [gpu.spec for gpu in list_gpus()] if device is None else [device]
     if not devices:
         raise InputError("--service: no GPU is here; name a device with --device")
+    require_certificates("tuner worker", "worker")  # else each start would fail, which only the log says
     for step in steps.start_workers(service_files.Site(Path(sys.prefix)), scheduler, devices):
         echo(step.words)
         step.action()

@@ -1,7 +1,6 @@
 """``tuner token``: tokens by which clients over TCP show who they are."""
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _LONGEST_DAYS = 3650
-_FOR_OTHERS = stat.S_IRWXO | stat.S_IWGRP
 
 _state_option = click.option(
     "--state",
@@ -29,7 +27,11 @@ _state_option = click.option(
     help="The daemon's state directory. Default: of root the service's, else the user's own.",
 )
 _file_argument = click.argument(
-    "file", type=NamedPath(dir_okay=False, path_type=Path), metavar="[FILE]", required=False
+    "file",
+    type=NamedPath(dir_okay=False, path_type=Path),
+    metavar="[FILE]",
+    required=False,
+    callback=lambda _, __, file: None if file == Path("-") else file,  # as of other commands
 )
 
 
@@ -82,21 +84,18 @@ def add(*, name: str, file: Path | None, days: int | None, state: Path | None) -
 def rotate(*, name: str, file: Path | None, keep_hours: int, state: Path | None) -> None:
     """Give NAME another secret, in the place of the one in FILE, or on standard output.
 
-    It lasts as long as the one before was to last. FILE keeps owner and mode, and always holds a token that
-    counts, whenever this is interrupted.
+    It lasts as long as the one before was to last. FILE keeps owner and mode. Unless H is 0, it always holds
+    a token that counts, whenever this is interrupted.
     """
-    from tuner.daemon.tokens import rotated
+    from tuner.daemon.tokens import check_replaceable, rotated
 
-    if file is not None and file.exists():
-        status = file.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{file}: must be a plain file")
-        if status.st_mode & _FOR_OTHERS:
-            raise InputError(
-                f"{file}: others can read or change it: chmod 0600 {file}, or 0640 for its group"
-            )
-    keep_s = keep_hours * _HOUR_S
-    _write(state, file, lambda found, secret, now_s: rotated(found, name, secret, now_s, keep_s))
+    def change(found: "Sequence[Token]", secret: str, now_s: float) -> "Sequence[Token]":
+        tokens = rotated(found, name, secret, now_s, keep_hours * _HOUR_S)
+        if file is not None and file.exists():
+            check_replaceable(file, found, name)
+        return tokens
+
+    _write(state, file, change)
     echo(f"token {name} has another secret; the one before counts for {keep_hours} h at most", err=True)
 
 
@@ -140,7 +139,7 @@ def list_(*, state: Path | None, json_path: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @_state_option
 def revoke(*, names: tuple[str, ...], state: Path | None) -> None:
-    """Take all tokens of these names away; who shows one gets 401 from then on."""
+    """Take all tokens of these names away; who shows one gets 401 two seconds later."""
     from tuner.daemon.tokens import revoked, update
 
     update(_tokens_file(state), lambda found: revoked(found, names))

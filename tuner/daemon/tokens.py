@@ -29,6 +29,7 @@ _SHORTEST, _LONGEST = 16, 1024  # characters of a token that somebody wrote by h
 _MOST = 1000
 _MOST_BYTES = 2**20
 _MODES = (0o600, 0o640, 0o400, 0o440)
+_FOR_OTHERS = stat.S_IRWXO | stat.S_IWGRP  # of a client's file
 _LOG = logging.getLogger(__name__)
 _CLOCK_S = 300.0  # a token may be younger than the clock says by so much: clocks are put right by seconds
 
@@ -180,13 +181,44 @@ def take_over(path: Path, plain: Path | None) -> bool:
     raw = None if plain is None or path.exists() else _read(plain, _LONGEST + 1)
     if raw is None:
         return False
-    secret = raw.strip()
-    if not (_SHORTEST <= len(secret) <= _LONGEST and secret.isascii() and secret.decode().isprintable()):
+    secret = _secret_in(raw)
+    if not secret:
         raise InputError(
             f"[tcp] token_file: {plain} must hold {_SHORTEST} to {_LONGEST} printable characters"
         )
-    update(path, lambda _: added((), TAKEN_OVER, secret.decode(), time.time()))
-    return True
+
+    def first(found: Sequence[Token]) -> Sequence[Token]:  # `tuner token add` may have been quicker
+        return found if path.exists() else added(found, TAKEN_OVER, secret, time.time())
+
+    update(path, first)
+    return any(token.sha256 == _digest(secret.encode()) for token in read(path))
+
+
+def check_replaceable(file: Path, tokens: Iterable[Token], name: str) -> None:
+    """Refuse to put another secret of a name in the place of what is no token of its holder.
+
+    Raises:
+        InputError: others can read or change the file, it holds no token, or somebody else's.
+        OSError: it cannot be read.
+    """
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{file}: must be a plain file")
+    if status.st_mode & _FOR_OTHERS:
+        raise InputError(f"{file}: others can read or change it: chmod 0600 {file}, or 0640 for its group")
+    with file.open("rb") as opened:
+        secret = _secret_in(opened.read(_LONGEST + 2))
+    owners = {token.name for token in tokens if token.sha256 == _digest(secret.encode())}
+    if not secret or owners - {name}:
+        what = f"the token of {', '.join(owners)}" if secret else "no token"
+        raise InputError(f"{file}: holds {what}; name the file of {name}'s token, or one that is not there")
+
+
+def _secret_in(raw: bytes) -> str:
+    """The secret in the content of a file; empty where it is none."""
+    secret = raw.strip()
+    fits = _SHORTEST <= len(secret) <= _LONGEST and secret.isascii() and secret.decode().isprintable()
+    return secret.decode() if fits else ""
 
 
 def _read(path: Path, most: int) -> bytes | None:

@@ -11,13 +11,14 @@ first are those of another database then, and nothing of them comes back by itse
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -65,6 +66,7 @@ _MANIFEST_BYTES = 2**24  # a calibration has some hundred
 _PIECE_BYTES = 2**20
 _HEAD_BYTES = 100  # of a database of SQLite (https://sqlite.org/fileformat2.html, 1.3)
 _LARGEST_PAGE = 65536
+_PAGES = [2**power for power in range(9, 17)]  # sizes in bytes
 CALIBRATIONS = "sensors.json"
 """Name of the file of calibrations, beside the database."""
 MOST_BYTES = 4 * 2**30
@@ -170,6 +172,8 @@ def back_up_day(pair: Pair, path: Path, day: date) -> bool:
     finally:
         remove(fresh)
     ours = [each.path for each in backups(path, identity)]
+    for left in path.parent.glob(f"{glob.escape(path.name)}.backup-????-??-??.new*"):
+        left.unlink(missing_ok=True)  # of a day on which the daemon was killed meanwhile
     others = sorted((file for file in dated_files(path) if file not in ours), reverse=True)
     left_bytes, newest = MOST_BYTES, [*ours, *others]
     for place, file in enumerate(newest):
@@ -221,7 +225,13 @@ def _write(
 
 
 def restore(
-    source: BinaryIO, name: str, path: Path, *, replace: bool = False, progress: Progress = _untold
+    source: BinaryIO,
+    name: str,
+    path: Path,
+    *,
+    replace: bool = False,
+    held: bool = False,
+    progress: Progress = _untold,
 ) -> Manifest:
     """Put a backup in the place of a database; calibrations of power sensors are added to those beside it.
 
@@ -232,6 +242,7 @@ def restore(
         name: of it, for messages.
         path: of the database. It belongs to the owner of its folder then.
         replace: also where something is stored there, which is gone then.
+        held: the caller has the database by ``without_daemon`` already.
         progress: told how many bytes were read, and of how many.
 
     Raises:
@@ -243,7 +254,7 @@ def restore(
     folder = path.absolute().parent
     try:
         make_folder(folder)
-        with without_daemon(folder), held_folder(folder):
+        with nullcontext() if held else without_daemon(folder), held_folder(folder):
             there = [file.stat() for file in (path, mirror_of(path)) if file.exists()]
             if any(os.path.samestat(os.fstat(source.fileno()), status) for status in there):
                 raise InputError(f"{name}: this is the database itself; name a backup of it")
@@ -311,7 +322,8 @@ def _length(head: bytes) -> int:
     if len(head) < _HEAD_BYTES or not head.startswith(MAGIC):
         return 0
     page = int.from_bytes(head[16:18], "big")
-    return (_LARGEST_PAGE if page == 1 else page) * int.from_bytes(head[28:32], "big")
+    size = _LARGEST_PAGE if page == 1 else page
+    return size * int.from_bytes(head[28:32], "big") if size in _PAGES else 0
 
 
 def _manifest(line: bytes, name: str) -> Manifest:

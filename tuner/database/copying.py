@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from tuner.database.files import MAGIC, copy_pages, mirror_of, source_of
+from tuner.database.files import MAGIC, SIDE_FILES, copy_pages, mirror_of, source_of
 from tuner.database.integrity.checksums import TABLES
 from tuner.database.merging import RUN_TABLES
 from tuner.model.errors import InputError, StoreError
@@ -55,11 +55,14 @@ def check_target(target: Path, path: Path) -> None:
     """Refuse to replace a database that is in use by a copy, or a file that is no database.
 
     Raises:
-        InputError: the target is that database, its mirror, another database with one, or no copy.
+        InputError: the target is that database, its mirror or a file beside them, another database with
+            a mirror, or no copy.
     """
     own = [file.resolve() for file in (path, mirror_of(path))]
     if target.resolve() in own or mirror_of(target).exists():
         raise InputError(f"--output {target}: this is a database in use; name another file")
+    if target.name.endswith((*SIDE_FILES, ".lock")):
+        raise InputError(f"--output {target}: such a name is of a file beside a database; name another file")
     if target.exists() and not target.is_file():
         raise InputError(f"--output {target}: is a device or a pipe; name a file, or - for standard output")
     if target.is_file() and not _may_be_a_copy(target):

@@ -64,7 +64,7 @@ def check_scheduler_address(address: str) -> None:
         InputError: it is none, or without TLS.
     """
     match = re.fullmatch(r"(tcp|tls)://(\[[^\]]+\]|[^:/\s]+):(\d{1,5})", address)
-    if match is None:
+    if match is None or not 0 < int(match[3]) <= _HIGHEST_PORT:
         raise InputError(f"{address}: write the scheduler's address, such as tls://10.0.0.7:8786")
     if match[1] != "tls":
         raise InputError(

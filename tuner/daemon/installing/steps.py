@@ -110,10 +110,15 @@ Command = Callable[[Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is done."""
+    """One thing that is done.
+
+    Attributes:
+        words: that tell it before.
+        action: does it; what it returns is told after, if anything.
+    """
 
     words: str
-    action: Callable[[], None]
+    action: Callable[[], str | None]
 
 
 def write(path: Path, text: str, words: str = "write", *, program: bool = False) -> Step:
@@ -277,13 +282,16 @@ def placed(site: Site) -> tuple[list[Step], list[str]]:
     return result, again
 
 
-def uninstall(site: Site, runner: Command = execute, *, with_results: bool = False) -> list[Step]:
+def uninstall(
+    site: Site, runner: Command = execute, *, with_results: bool = False, state: Path | None = None
+) -> list[Step]:
     """The steps that stop the service and remove what was installed; what stays is named.
 
     Args:
         site: that it is removed from.
         runner: of commands.
         with_results: remove results, settings and the administrator's drop-ins, too.
+        state: directory of results that the settings name; it is never removed.
 
     Raises:
         InstallError: the record of the installation cannot be read.
@@ -330,6 +338,8 @@ def uninstall(site: Site, runner: Command = execute, *, with_results: bool = Fal
     for path in (*([site.settings] if with_results else []), *map(site.at, (*STATE, *_OF_WORKERS))):
         if path.exists():
             result.append(purge(path) if with_results else say(f"keep {path}; --purge removes it"))
+    if state is not None and str(state) not in STATE and site.at(str(state)).exists():
+        result.append(say(f"keep {site.at(str(state))}, the results by [service] state of daemon.toml"))
     if (journals := site.at("/run/tuner")).exists():
         result.append(
             say(f"keep {journals}, where root's tuner notes clocks that it has set; a reboot empties it")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.client.client import Client
-from tuner.daemon.installing.service_files import Site
+from tuner.daemon.installing.service_files import WORKER_UNIT, Site
 from tuner.daemon.installing.steps import (
     JOURNAL,
     NAME,
@@ -34,6 +34,7 @@ from tuner.daemon.installing.steps import (
 )
 from tuner.database.backup import back_up, restore
 from tuner.database.connection import holds_something
+from tuner.database.files import connect_to_read
 from tuner.database.integrity.copy_state import CopyState, inspected
 from tuner.model.errors import DaemonUnavailableError, InputError, InstallError, StoreError, TunerError
 from tuner.system.ownership import try_lock, without_daemon
@@ -192,6 +193,7 @@ def _switched(
         yield run(site.systemctl("try-restart", *sockets), runner)
     yield enabled(site, runner)
     yield Step("wait until the daemon is ready", lambda: _wait(ready))
+    yield from _workers_again(site, runner)
     yield remove(site.settings / JOURNAL)
 
 
@@ -204,6 +206,7 @@ def back(site: Site, held: contextlib.ExitStack, runner: Command = execute) -> l
     journal = _read(site)
     if journal is None:
         return []
+    given_up = program(site)
     programs = {str(item.path) for item in site.items() if item.program}
     differing = {path: text for path, text in journal.texts.items() if _text(Path(path)) != text}
     files = [
@@ -216,7 +219,7 @@ def back(site: Site, held: contextlib.ExitStack, runner: Command = execute) -> l
         stop,
         Step(
             f"put the database back if it was migrated, and keep that as {journal.database.with_name(ASIDE)}",
-            lambda: _put_back(journal, held, stop),
+            lambda: _put_back(journal, given_up, held, stop),
         ),
         *files,
         *registered(site, runner),
@@ -224,8 +227,14 @@ def back(site: Site, held: contextlib.ExitStack, runner: Command = execute) -> l
         Step("let the daemon have the database", held.close),
         *([run(site.systemctl("try-restart", *sockets), runner)] if sockets else []),
         enabled(site, runner),
+        *_workers_again(site, runner),
         remove(site.settings / JOURNAL),
     ]
+
+
+def _workers_again(site: Site, runner: Command) -> list[Step]:
+    """Have workers of a pool that run do so by the program that the units name now."""
+    return [] if site.user else [run(site.systemctl("try-restart", WORKER_UNIT.format("*")), runner)]
 
 
 def program(site: Site) -> str | None:
@@ -268,8 +277,8 @@ def _read(site: Site) -> Journal | None:
         raise InstallError(f"{path}: the journal of an upgrade cannot be read: {error}") from error
 
 
-def _back_up(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
-    """Take the database until ``held`` is closed, and back it up unless the other program has migrated it."""
+def _take(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
+    """Keep daemons from the database until ``held`` is closed."""
     for left in reversed(range(_TRIES)):
         try:
             held.enter_context(without_daemon(Path(journal.state)))
@@ -278,32 +287,41 @@ def _back_up(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
             if not left:
                 raise
             stop.action()
+
+
+def _back_up(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
+    """Take the database, and back it up unless the other program has migrated it."""
+    _take(journal, held, stop)
     if journal.changes is not None and not _migrated(journal):
         back_up(journal.database, journal.database.with_name(BACKUP))
 
 
-def _put_back(journal: Journal, held: contextlib.ExitStack, stop: Step) -> None:
-    """Have the database as it was before, and take it until ``held`` is closed."""
-    backup, aside = journal.database.with_name(BACKUP), journal.database.with_name(ASIDE)
-    kept = False
-    for left in reversed(range(_TRIES)):
-        try:
-            if journal.changes is not None and _migrated(journal):
-                if not kept:
-                    back_up(journal.database, aside)
-                    kept = True
-                with backup.open("rb") as source:
-                    restore(source, str(backup), journal.database, replace=True)
-            held.enter_context(without_daemon(Path(journal.state)))
-            if journal.changes is None or not _migrated(journal):
-                return
-            held.close()
-        except InputError:
-            if not left:
-                raise
-        stop.action()  # a client was quicker, and has started the daemon again
-    raise InstallError(
-        f"{journal.database}: a daemon migrates it again and again; stop its clients, and repeat"
+def _put_back(journal: Journal, given_up: str | None, held: contextlib.ExitStack, stop: Step) -> str:
+    """Take the database, and have it as it was before.
+
+    Returns:
+        What only the program that is given up has stored, and the way to it; empty where that is nothing.
+    """
+    _take(journal, held, stop)
+    if journal.changes is None or not _migrated(journal):
+        return ""
+    database, aside = journal.database, journal.database.with_name(ASIDE)
+    after, backup = back_up(database, aside), database.with_name(BACKUP)
+    with backup.open("rb") as source:
+        before = restore(source, str(backup), database, replace=True, held=True)
+    more = {name: after.rows.get(name, 0) - before.rows.get(name, 0) for name in ("jobs", "runs", "trials")}
+    if not any(count > 0 for count in more.values()):
+        return ""
+    with contextlib.closing(connect_to_read(aside)) as reading:
+        newest = "SELECT id FROM jobs ORDER BY id DESC LIMIT ?"
+        numbers = sorted(number for (number,) in reading.execute(newest, (max(0, more["jobs"]),)))
+    counts = [f"{count} {name}" for name, count in more.items() if count > 0]
+    listed = f" (jobs {', '.join(map(str, numbers))}, whose numbers are given again)" if numbers else ""
+    return (
+        f"{given_up} had stored {', '.join(counts)}{listed}, which are in {aside} alone now. Ask for the jobs"
+        f" again; or, once that program can become ready, `tuner stop --until-told`, `{given_up}/bin/tuner db"
+        f" restore {aside} --database {database} --replace` and `{given_up}/bin/tuner install-service` go on"
+        " from there, without what is stored until then"
     )
 
 
