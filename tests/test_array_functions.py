@@ -299,6 +299,18 @@ def test_later_calls_go_straight_to_the_kernel(cp: LinalgCupy, monkeypatch: pyte
     assert near(tuner.fft.fft2(planes), scipy.fft.fft2(np.asarray(planes)))
 
 
+def test_captures(cp: LinalgCupy) -> None:
+    """A call would allocate in them: a first one and a later one say what may be captured."""
+    x = drawn(cp, (3, 16), "complex64")
+    stream = cp.cuda.Stream(non_blocking=True)
+    for _ in range(2):
+        stream.begin_capture()
+        with stream, pytest.raises(InputError, match=r"captured into a CUDA graph: .* capture a tuner\.plan"):
+            tuner.fft.fft(x)
+        assert not stream.end_capture().works
+        tuner.fft.fft(x)
+
+
 def test_arrays_that_never_change(cp: LinalgCupy) -> None:
     """What is lent by a protocol is not overwritten, and comes back as an array of its library."""
     x = DlpackArray(drawn(cp, (3, 16), "complex64"))
