@@ -166,6 +166,7 @@ def test_gpu_of_the_arrays(bench: Bench) -> None:
         (lambda b: b.plan("sums"), InputError, "sums takes 1 array (x); 0 given: x missing"),
         (lambda b: b.plan("sums", (3, 64), (3, 64)), InputError, "sums takes 1 array (x); 2 given"),
         (lambda b: b.plan("sums", (3, 64.0)), InputError, "x is planned for (3, 64.0); a shape is whole"),
+        (lambda b: b.plan("sums", [b.array(3, 64)]), InputError, "numbers, and arrays are given one by one"),
         (lambda b: b.plan("sums", (3, True)), InputError, "a shape is whole numbers"),
         (lambda b: b.plan("sums", (2, 3, 64)), InputError, "x has shape (2, 3, 64); it must be (batch, N)"),
         (lambda b: b.plan("sums", (3, 5000)), UnknownNameError, "sums has no N=5000"),

@@ -101,6 +101,12 @@ def test_overwritten_arrays(cp: LinalgCupy) -> None:
         assert tuner.fft.fft(x, norm=norm, overwrite_x=True) is x
         assert near(x, right)
     assert not np.shares_memory(tuner.fft.fft(x, n=10, overwrite_x=True), x)
+    line = np.asarray(drawn(cp, (64,), "complex64"))
+    for steps in ((8 * line.itemsize, line.itemsize), (0, line.itemsize)):  # numbers in two rows
+        shared = cp.asarray(np.lib.stride_tricks.as_strided(line, (4, 16), steps).view(type(x)))
+        right = scipy.fft.fft(np.array(shared))
+        assert near(tuner.fft.fft(shared, overwrite_x=True), right)
+        assert near(scipy.fft.fft(np.asarray(shared)), right)
 
 
 # --- Scans.
@@ -293,6 +299,18 @@ def test_later_calls_go_straight_to_the_kernel(cp: LinalgCupy, monkeypatch: pyte
     assert near(tuner.fft.fft2(planes), scipy.fft.fft2(np.asarray(planes)))
 
 
+def test_captures(cp: LinalgCupy) -> None:
+    """A call would allocate in them: a first one and a later one say what may be captured."""
+    x = drawn(cp, (3, 16), "complex64")
+    stream = cp.cuda.Stream(non_blocking=True)
+    for _ in range(2):
+        stream.begin_capture()
+        with stream, pytest.raises(InputError, match=r"captured into a CUDA graph: .* capture a tuner\.plan"):
+            tuner.fft.fft(x)
+        assert not stream.end_capture().works
+        tuner.fft.fft(x)
+
+
 def test_arrays_that_never_change(cp: LinalgCupy) -> None:
     """What is lent by a protocol is not overwritten, and comes back as an array of its library."""
     x = DlpackArray(drawn(cp, (3, 16), "complex64"))
@@ -333,10 +351,12 @@ def test_tensors_of_bfloat16(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) ->
 
 
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda x: tuner.fft.fft(x, n=0), "tuner.fft.fft: n is 0; it must be a whole number from 1 on"),
+    (lambda x: tuner.fft.fft(x, n=0), "tuner.fft.fft: n is 0; it must be a whole number from 1 to 16777216"),
+    (lambda x: tuner.fft.rfft(x, n=2**70), f"tuner.fft.rfft: n is {2**70}; it must be a whole number from 1"),
     (lambda x: ANY.fft.fft(x, n=2.5), "tuner.fft.fft: n is 2.5; it must be a whole number"),
     (lambda x: tuner.fft.fft(x, axis=2), "tuner.fft.fft: axis is 2; it must be a whole number from -2 to 1"),
     (lambda x: tuner.fft.fft(x, norm="unitary"), "norm is 'unitary'; it must be 'backward', 'ortho' or"),
+    (lambda x: ANY.fft.fft(x, norm=np.ones(2)), "norm is array([1., 1.]); it must be 'backward', 'ortho' or"),
     (lambda x: ANY.fft.fft(x, overwrite_x="yes"), "overwrite_x is 'yes'; it must be True or False"),
     (lambda x: tuner.fft.rfft(x.astype("complex64")), "x has dtype complex64; it must be of real numbers"),
     (lambda x: tuner.fft.fft(x.astype("longdouble")), "x has dtype float128, which no kernel transforms"),
@@ -360,6 +380,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda x: tuner.tridiagonal.solve(x, x, x, x.T[:, :1] + x[:1]), "the axes before the last do not go"),
     (lambda x: tuner.tridiagonal.solve(x, x.astype("complex128"), x, x), "b has dtype complex128; it must"),
     (lambda x: ANY.tridiagonal.solve(x, x, x, x, check="all"), "check is 'all'; it must be True or False"),
+    (lambda x: ANY.tridiagonal.solve(x, x, x, x, check=np.ones(2)), "check is array([1., 1.]); it must be"),
 ]
 
 

@@ -25,6 +25,7 @@ _WIDE = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
 _LEAST_REAL = 3  # numbers of a row that the kernels of real rows take
+_LONGEST = 2**24  # numbers of a row that kernels take
 _MOST = 8192  # numbers of a row that a block holds: such kernels take gaps between rows, and work in place
 
 
@@ -41,12 +42,12 @@ def fft(
 
     Args:
         x: of any shape with an axis at least.
-        n: length of the axis; x is cut, or filled up with zeros. None for its own.
+        n: length of the axis, up to 2^24; x is cut, or filled up with zeros. None for its own.
         axis: that is transformed.
         norm: ``backward`` or None, ``ortho``, ``forward``: whether this transform is unscaled, multiplied by
             the root of 1/n, or by 1/n. All but the first pass over the result once more.
         overwrite_x: whether the memory of x may become that of the result: it does for complex rows of up to
-            8192 numbers, of CuPy and PyTorch, that need no copy.
+            8192 numbers, of CuPy and PyTorch, that need no copy and share none.
 
     Returns:
         complex64 or complex128, of the shape of x but for the axis.
@@ -170,7 +171,8 @@ def _whole(  # noqa: PLR0917 - those of the function
         return _placed(call, _mirrored(call, moved, kind, length), place, scale)
     rows = call.rows(moved.astype(kind, copy=False), apart=length <= _MOST)
     own = length > 1 and call.same(rows, moved, x)
-    out = rows if own and overwrite and not lasting and length <= _MOST else None
+    alone = len(rows) == 1 or rows.strides[0] >= length * rows.itemsize  # no number is in two rows
+    out = rows if own and overwrite and alone and not lasting and length <= _MOST else None
     if own and scale == 1:
         return Straight("fft", (x.array,), _direction(inverse=inverse), None if out is None else x.array)
     found = _run(rows, inverse=inverse, out=out)
@@ -323,9 +325,9 @@ def _kind(call: Call, x: BorrowedArray) -> str:
 
 def _length(call: Call, name: str, given: object, own: int) -> int:
     n = own if given is None else given
-    if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1:
+    if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 1 <= n <= _LONGEST:
         return int(n)
-    raise call.wrong(f"{name} is {n!r}; it must be a whole number from 1 on")
+    raise call.wrong(f"{name} is {n!r}; it must be a whole number from 1 to {_LONGEST}")
 
 
 def _resized(call: Call, array: Array, place: int, n: int) -> Array:
@@ -340,12 +342,10 @@ def _resized(call: Call, array: Array, place: int, n: int) -> Array:
 
 def _scale(call: Call, norm: object, n: int) -> tuple[float, float]:
     """Factors of results, there and back: kernels divide by n on the way back."""
-    if norm in (None, "backward"):
-        return 1.0, 1.0
-    if norm == "ortho":
-        return 1 / math.sqrt(n), math.sqrt(n)
-    if norm == "forward":
-        return 1 / n, float(n)
+    back = {"backward": 1.0, "ortho": math.sqrt(n), "forward": float(n)}
+    name = "backward" if norm is None else norm
+    if isinstance(name, str) and name in back:
+        return 1 / back[name], back[name]
     raise call.wrong(f"norm is {norm!r}; it must be 'backward', 'ortho' or 'forward'")
 
 

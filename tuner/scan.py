@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tuner.application.borrowing import BorrowedArray
-from tuner.application.functions import Call, Straight, flag, perform
+from tuner.application.functions import Call, Straight, array_of, flag, perform
 from tuner.application.keys import Array
 from tuner.model.elements import BFLOAT16, bfloat16_bits, bfloat16_values
 from tuner.problems.scans import OPERATORS, PrefixOperator
@@ -88,10 +88,8 @@ def _numpys(call: Call, x: BorrowedArray, operator: str, axis: object, dtype: ob
         lent = x if array is x.array else BorrowedArray(array, None, wanted)
         return _accumulated(call, lent, operator, axis, False, False)
     # sums and products of 64 bits wrap alike, whatever their sign
-    found = _accumulated(
-        call, BorrowedArray(array.view("int64"), None, "int64"), operator, axis, False, False
-    )
-    return (found.run() if isinstance(found, Straight) else found).view("uint64")
+    lent = BorrowedArray(array.view("int64"), None, "int64")
+    return array_of(_accumulated(call, lent, operator, axis, False, False)).view("uint64")
 
 
 def _segmented(  # noqa: PLR0917 - those of the function
@@ -121,7 +119,7 @@ def _accumulated(  # noqa: PLR0917 - those of the function
     if x.dtype == "bool" and operator in _LOGICAL:
         numbers = BorrowedArray(array.astype("int32"), None, "int32")
         found = _accumulated(call, numbers, operator, axis, exclusive, reverse, heads)
-        return (found.run() if isinstance(found, Straight) else found).astype("bool")
+        return array_of(found).astype("bool")
     if x.dtype not in _TYPES:
         also = ", bool" if operator in _LOGICAL else ""
         raise call.wrong(f"x has dtype {x.dtype}; it must be one of {', '.join(_TYPES)}{also}")

@@ -63,24 +63,6 @@ def solve(
     return perform("tuner.tridiagonal.solve", _solve, {"a": a, "b": b, "c": c, "d": d}, periodic, check)
 
 
-def backward_errors(  # noqa: PLR0917 - a system
-    xp: Any,  # noqa: ANN401 - NumPy or CuPy
-    a: Array,
-    b: Array,
-    c: Array,
-    d: Array,
-    x: Array,
-    *,
-    periodic: bool,
-) -> Array:
-    """Backward error ``max |A x - d| / (max |A| max |x|)`` of each system, (...), in the type of the arrays.
-
-    Zero where both are.
-    """
-    defect, size = defects(a, b, c, d, x, periodic=periodic)
-    return xp.where(defect == 0, defect, defect / size)
-
-
 def _solve(  # noqa: PLR0917 - those of the function
     call: Call,
     a: BorrowedArray,
@@ -90,7 +72,8 @@ def _solve(  # noqa: PLR0917 - those of the function
     periodic: object,
     check: object,
 ) -> Straight | Array:
-    periodic, checked = flag(call, "periodic", periodic), check == "residual" or flag(call, "check", check)
+    periodic = flag(call, "periodic", periodic)
+    checked = (isinstance(check, str) and check == "residual") or flag(call, "check", check)
     given = {"a": a, "b": b, "c": c, "d": d}
     kind, lead, n = _forms(call, given)
     arrays = [one.array.astype(kind, copy=False) for one in given.values()]
@@ -182,7 +165,7 @@ def _check(call: Call, arrays: Sequence[Array], x: Array, *, periodic: bool) -> 
     """
     own = np.broadcast_shapes(*(one.shape for one in arrays[:3]))
     a, b, c = (call.cp.broadcast_to(one, own) for one in arrays[:3])
-    errors = backward_errors(call.cp, a, b, c, arrays[3], x, periodic=periodic)
+    defect, size = defects(a, b, c, arrays[3], x, periodic=periodic)
     limit = ALLOWED * float(np.finfo(x.dtype).eps) / 2
     hint = ": the kernels do not pivot; cupyx.cusparse.gtsv2 does"
-    refuse_errors(call, errors, limit, f"of {x.shape[-1]} unknowns", hint)
+    refuse_errors(call, defect, size, limit, f"of {x.shape[-1]} unknowns", hint)

@@ -24,7 +24,7 @@ import host_build  # noqa: E402 - behind its path
 from provenance import command_line, provenance, save  # noqa: E402
 
 from tuner.kernel_files.catalog import Catalog  # noqa: E402
-from tuner.tridiagonal import backward_errors  # noqa: E402
+from tuner.problems.tridiagonal import defects  # noqa: E402
 
 SYSTEMS = 16
 KERNELS = ("tridiag-wm", "tridiag-lf", "tridiag-cr", "tridiag-pcr", "tridiag-large")
@@ -77,7 +77,8 @@ def gtsv(a: Any, b: Any, c: Any, d: Any) -> Any:
 def _row(kind: str, kernel: str, bands: Bands, x: Any, right: Any) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         forward = abs(x - right).max(axis=1) / abs(right).max(axis=1)
-        backward = backward_errors(np, *bands, x, periodic=False)
+        defect, size = defects(*bands, x, periodic=False)
+        backward = defect / size
     return {
         "kind": kind,
         "kernel": kernel,

@@ -169,8 +169,12 @@ def perform(name: str, work: Work, given: Mapping[str, Value], *options: Any) ->
             own = result.out is None and len(result.arrays) == len(lent)
             if own and all(one is other.array for one, other in zip(result.arrays, lent, strict=True)):
                 known.keep(key, (result.kernel, result.sizes), call.torch)
-            result = result.run()
-        return _returned(call, result, lent)
+        return _returned(call, array_of(result), lent)
+
+
+def array_of(result: "Straight | Array") -> Array:
+    """The array that a work comes to."""
+    return result.run() if isinstance(result, Straight) else result
 
 
 def _returned(call: Call, result: Array, lent: Sequence[BorrowedArray]) -> Value:
@@ -197,12 +201,15 @@ def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever 
     raise call.wrong(f"{name} is {value!r}; it must be True or False")
 
 
-def refuse_errors(call: Call, errors: Array, limit: float, what: str, hint: str = "") -> None:
-    """Wait for the GPU, and refuse backward errors that are too large, or NaN.
+def refuse_errors(  # noqa: PLR0917 - of all measures
+    call: Call, defect: Array, size: Array, limit: float, what: str, hint: str = ""
+) -> None:
+    """Wait for the GPU, and refuse backward errors ``defect / size`` that are too large, or NaN.
 
     Args:
         call: which call.
-        errors: of its problems, (...).
+        defect: residuals of its problems, (...); there is no error where they are zero.
+        size: what they are held to, (...).
         limit: the largest that is allowed.
         what: a problem, for the message: of which size.
         hint: what would be right, for its end.
@@ -210,7 +217,8 @@ def refuse_errors(call: Call, errors: Array, limit: float, what: str, hint: str 
     Raises:
         LinAlgError: the message names the first problem, its error, and how many there are.
     """
-    values = errors.get().reshape(-1)
+    errors = call.cp.where(defect == 0, defect, defect / size).get()
+    values = errors.reshape(-1)
     failed = np.flatnonzero(~(values <= limit))
     if failed.size:
         first = int(failed[0])

@@ -5,6 +5,7 @@ Kernels take arrays as they are, or not at all.
 
 import itertools
 import math
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
@@ -142,7 +143,10 @@ def checked_shape(kernel: str, name: str, shape: Sequence[int]) -> tuple[int, ..
         InputError: it holds something else than whole numbers.
     """
     if not all(type(extent) is int for extent in shape):
-        raise InputError(f"{kernel}: {name} is planned for {shape!r}; a shape is whole numbers")
+        raise InputError(
+            f"{kernel}: {name} is planned for {reprlib.repr(shape)}; a shape is whole numbers, and arrays are"
+            " given one by one"
+        )
     return tuple(shape)
 
 

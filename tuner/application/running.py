@@ -389,7 +389,7 @@ def loaded_kernel(
 COMPILES = "the first call for these arrays compiles the kernel; make a tuner.plan before the capture"
 PLANS = "a plan allocates memory and loads the kernel; make it before the capture"
 ALLOCATES = "it allocates copies and results; call it before the capture, or capture a tuner.plan"
-ALLOCATES_OUTPUT = "this call allocates its output; give out"
+ALLOCATES_OUTPUT = "this call allocates its output; give out, or capture a tuner.plan"
 ALLOCATES_SCRATCH = "this call allocates scratch arrays or tables; make a tuner.plan before the capture"
 ALLOCATES_OUTPUT_OF_PLAN = "the plan allocates its output; give out, or call it once before the capture"
 WAITS = "it waits for the stream of an array; bind that array to a tuner.plan before the capture"
