@@ -70,7 +70,7 @@ Runner = Callable[[Trial, float, int], ProgramRun]
 
 
 class ProgramMeasurer:
-    """Implements ``Measurer`` by whole runs; the first that is measured is the default.
+    """Implements ``Measurer`` by whole runs; the first trial is the default, which runs once before it counts.
 
     A run that crashes is tried once more. Where the sensor sees too little of the default, all are repeated.
 
@@ -123,9 +123,13 @@ class ProgramMeasurer:
             RunInterrupted: a signal came.
         """
         with self._setting.held(trial.setting):
+            if self._default_s is None:
+                self._warm_up(trial)
             run = self._attempted(trial)
             if self._default_s is None:
-                run = self._first(trial, run)
+                if run.failure is not None:
+                    raise InputError(f"{self._program.command[0]}: fails sometimes: {run.failure[1]}")
+                self._default_s = run.duration_s
         return self._measurement(run)
 
     def _attempted(self, trial: Trial) -> ProgramRun:
@@ -139,8 +143,14 @@ class ProgramMeasurer:
                 self._tell(f"a run crashed, and is tried once more: {run.failure[1]}")
         return run
 
-    def _first(self, trial: Trial, run: ProgramRun) -> ProgramRun:
-        """Refuse a program that fails as it stands, and repeat one that the sensor sees too little of."""
+    def _warm_up(self, trial: Trial) -> None:
+        """Run the default once before it counts, and choose how often it runs in a trial.
+
+        What compiles, or reads files, is slower the first time: as a measurement of the default, which all is
+        held against, that would be a saving of every other trial. A program that fails here is refused.
+        """
+        self._tell("the first run is not counted: it fills caches of files and of compilers")
+        run = self._attempted(trial)
         if run.failure is not None:
             raise InputError(f"{self._program.command[0]}: fails as it stands: {run.failure[1]}")
         if self._needs_energy and run.duration_s < _SHORT_S and not self._is_seen(run):
@@ -149,11 +159,6 @@ class ProgramMeasurer:
                 f"a run takes {run.duration_s:.2g} s, of which the sensor sees too little: each trial is"
                 f" {self._times} runs, one behind the other"
             )
-            run = self._attempted(trial)
-            if run.failure is not None:
-                raise InputError(f"{self._program.command[0]}: fails sometimes: {run.failure[1]}")
-        self._default_s = run.duration_s
-        return run
 
     def _is_seen(self, run: ProgramRun) -> bool:
         energy = run.energy
