@@ -32,9 +32,8 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import GPU, scope_parts
 from tuner.power.base import ClockControl, ClockReading, PowerSampler, Reading, SensorInfo
 from tuner.power.clocks.control import open_control
-from tuner.power.energy.meter import RunningEnergy
 from tuner.power.nvml.health import Thermometer, health
-from tuner.power.sensors import pipe, recorded
+from tuner.power.sensors import pipe
 
 REPLAY = "replay:"
 """Prefix of the name of a recorded trace, given in place of a sensor's name."""
@@ -230,6 +229,8 @@ def _named(available: Iterator[Reading], names: Sequence[str], option: str = "--
         if name in {REPLAY, PIPE}:
             raise InputError(f"{option} {name} names no file: write {name}FILE")
         if name.startswith(REPLAY):
+            from tuner.power.sensors import recorded  # noqa: PLC0415 - few traces are recorded ones
+
             named[name] = recorded.reading(name.removeprefix(REPLAY))
         elif name.startswith(PIPE):
             named[name] = pipe.reading(name.removeprefix(PIPE))
@@ -347,6 +348,8 @@ class WatchedReading:
     """
 
     def __init__(self, sampler: PowerSampler, now: Callable[[], float] = time.monotonic) -> None:
+        from tuner.power.energy.meter import RunningEnergy  # noqa: PLC0415 - who holds a clock watches none
+
         self._sampler = sampler
         self._now = now
         self._energy = RunningEnergy()

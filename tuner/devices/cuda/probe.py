@@ -12,7 +12,6 @@ from types import ModuleType
 
 from tuner.model.errors import DeviceUnavailableError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
-from tuner.space.occupancy import device_limits
 from tuner.system.processes import Child
 
 _ASK_S = 60.0  # a driver that has to be loaded first takes seconds
@@ -234,6 +233,8 @@ def gpu_limits(cp: ModuleType, index: int) -> DeviceLimits:
 
     def attribute(name: str) -> int:
         return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), index))
+
+    from tuner.space.occupancy import device_limits  # noqa: PLC0415 - who asks for a name needs no NumPy
 
     properties = runtime.getDeviceProperties(index)
     limits = device_limits(
