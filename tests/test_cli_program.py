@@ -149,6 +149,11 @@ def test_what_is_stored_is_shown(tuned: Tuned) -> None:
     repeated = re.search("tuner program run --device 0 --objective energy .*-- sleep 0.4", untagged(page))
     assert repeated is not None
     assert tuner("db", "check").exit_code == 0
+    name = tuned.document["workloads"][0]["name"]
+    for words in (("best", name), ("lock", name, "--output", str(tuned.folder / "tuner.lock"))):
+        result = tuner(*words)
+        assert result.exit_code == 2
+        assert "tuner program exec --use RUN" in result.stderr
 
 
 def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:

@@ -24,6 +24,7 @@ from tuner.model.trial import Energy, Status, Trial
 from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun, TracedRuns
 from tuner.programs.program import MetricError, Program
 from tuner.programs.tuning import tune_program
+from tuner.report.trials_table import goal
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
@@ -391,6 +392,8 @@ def test_no_answer_is_slower_than_the_bound(tmp_path: Path) -> None:
     """Under a slowdown limit the best within it wins, against the default."""
     outcome, _ = searched(lambda x: (100.0 + x, 600.0 - 50.0 * x), tmp_path, max_slowdown=0.0305)
     assert answer(outcome) == 4  # 104 s against 101 s; the next takes 105 s
+    assert outcome.document["objective"] == "energy within 3.05% of the default"
+    assert "within 3.05 % of the default" in goal(outcome.document)
 
 
 def test_one_that_turns_out_too_slow_leaves_the_turn_to_the_next(tmp_path: Path) -> None:

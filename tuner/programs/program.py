@@ -167,6 +167,7 @@ def _limited(seconds: float) -> Iterator[None]:
 _WHEN = " if "
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _HASHED_BYTES = 2**24  # of files that the command names; of larger ones size and time
+_SCRIPT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)+")
 _INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|perl|ruby|node|julia|srun|mpirun|torchrun)")
 
 
@@ -358,7 +359,7 @@ class Program:
     def workload(self) -> Workload:
         """The program as the workload of a run: what it is called, and a digest of the command."""
         words = [Path(word).name for word in self.command]
-        scripts = [name for name in words[1:] if "." in name and not name.startswith("-")]
+        scripts = [name for name in words[1:] if _SCRIPT.fullmatch(name)]
         name = scripts[0] if scripts and _INTERPRETERS.fullmatch(words[0]) else words[0]
         return Workload(f"{re.sub('[^A-Za-z0-9._-]', '_', name)}@{digest(list(self.command))[:6]}", (), 1)
 
