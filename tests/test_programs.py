@@ -2,7 +2,9 @@
 
 import json
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_process import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,6 +212,27 @@ def test_a_signal_ends_an_unattended_command() -> None:
     """What asks this process to end, ends the command, and is told."""
     script = f"kill -TERM {os.getpid()}; sleep 60"
     assert run_traced(("sh", "-c", script), Recorder(()), unattended=Unattended()).interrupted
+
+
+def test_an_unattended_command_ends_with_a_killed_tuner() -> None:
+    """Its SIGTERM comes from the kernel, as nobody else is left to send one."""
+    reads, writes = os.pipe()
+    script = f"echo ready > /dev/fd/{writes}; exec sleep 600"
+    code = (
+        "from tuner.joules.traces import Recorder, Unattended, run_traced;"
+        f" run_traced(('sh', '-c', {script!r}), Recorder(()), unattended=Unattended())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[writes])
+    os.close(writes)
+    try:
+        assert os.read(reads, 64) == b"ready\n"
+    finally:
+        process.kill()
+        process.wait()
+    ended, _, _ = select.select([reads], [], [], PATIENCE_S)
+    assert ended
+    assert os.read(reads, 1) == b""  # nobody has its other end any more
+    os.close(reads)
 
 
 # --- Trials.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from tuner.devices.cuda.probe import first_visible, who
+from tuner.devices.cuda.probe import first_visible, visible, who
 from tuner.devices.sensors import (
     PIPE,
     choices,
@@ -127,6 +127,16 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
         return Gpu(gpu, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
+
+
+def others_in_sight(gpu: Gpu) -> int:
+    """GPUs beside one that a program started from here may compute on, by ``CUDA_VISIBLE_DEVICES``."""
+    gpus = _nvml_gpus()
+    try:
+        seen = visible(gpus, os.environ) if gpus else []
+        return sum(uuid != gpu.uuid and not uuid.startswith("MIG-") for uuid in seen)
+    except DeviceUnavailableError:  # the program sees none, and will say so
+        return 0
 
 
 def _nvml_gpus() -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from tuner.devices.gpu_users import require_exclusive_gpu
 from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.trace_result import ProgramTrace, result
 from tuner.joules.traces import CommandOutcome, Recorder, Unattended, run_traced
-from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host
+from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host, others_in_sight
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import (
@@ -70,7 +70,7 @@ Runner = Callable[[Trial, float, int], ProgramRun]
 
 
 class ProgramMeasurer:
-    """Implements ``Measurer`` by whole runs; the first trial is the default, which runs once before it counts.
+    """Implements ``Measurer`` by whole runs; the default comes first, and runs once before it counts.
 
     A run that crashes is tried once more. Where the sensor sees too little of the default, all are repeated.
 
@@ -423,6 +423,11 @@ def open_runs(
                 require_exclusive_gpu(gpu.gpu)
             except DeviceError as error:
                 tell(f"beware: {error}")
+            if others := others_in_sight(gpu):
+                tell(
+                    f"beware: joules and clocks are those of {gpu.name} alone, and the program may use"
+                    f" {others} more; CUDA_VISIBLE_DEVICES={gpu.uuid} shows it this one alone"
+                )
         for control in (clocks, limits):
             if control is not None:
                 stack.callback(control.close)
