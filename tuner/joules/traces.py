@@ -583,13 +583,13 @@ def _orphans_adopted() -> Iterator[Callable[[], int]]:
             waited_s = time.monotonic() - begun_s
             if waited_s > 2.0 * _LEFT_S:  # one that waits for a driver for ever
                 break
-            for pid in left if waited_s > _LEFT_S else left - told:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL if waited_s > _LEFT_S else signal.SIGTERM)
             for pid in left:
-                with contextlib.suppress(ChildProcessError):
-                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None:
-                        told.add(pid)
+                with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None:
+                        continue  # it has ended
+                    if waited_s > _LEFT_S or pid not in told:
+                        os.kill(pid, signal.SIGKILL if waited_s > _LEFT_S else signal.SIGTERM)
+                    told.add(pid)
             time.sleep(_EDGE_POLL_S)
         return len(told)
 
