@@ -13,12 +13,11 @@ from tuner.measurement.paired import (
     ASSUMED_REPEATABILITY,
     RATIO_DRIFT,
     PairedRepeats,
-    Part,
     repeatability,
 )
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Energy, Measurement, Part, Status, Trial, WorkloadResult
 
 ENERGY = Objective("energy")
 A, B, C = (Trial((Configuration({"i": number}),)) for number in range(3))
