@@ -19,6 +19,8 @@ from click.testing import Result
 from fake_nvml_state import (
     CLOCKS_MHZ,
     NO_PERMISSION,
+    SECOND_UUID,
+    UUID,
     State,
     fake_nvml,
     follow_real_time,
@@ -149,6 +151,11 @@ def test_what_is_stored_is_shown(tuned: Tuned) -> None:
     repeated = re.search("tuner program run --device 0 --objective energy .*-- sleep 0.4", untagged(page))
     assert repeated is not None
     assert tuner("db", "check").exit_code == 0
+    name = tuned.document["workloads"][0]["name"]
+    for words in (("best", name), ("lock", name, "--output", str(tuned.folder / "tuner.lock"))):
+        result = tuner(*words)
+        assert result.exit_code == 2
+        assert "tuner program exec --use RUN" in result.stderr
 
 
 def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:
@@ -162,6 +169,18 @@ def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:
     assert (process.returncode, tuned.state.locked_max_mhz) == (7, 0), err
     assert "ready" in out
     assert "held while it runs: 900 MHz" in err
+
+
+@pytest.mark.parametrize(("shown", "others"), [(None, 1), (UUID, 0), (f"{UUID},{SECOND_UUID}", 1)])
+def test_other_gpus_are_told(
+    tuned: Tuned, shown: str | None, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that may use GPUs beside the one whose joules are counted is warned of."""
+    monkeypatch.setattr(tuned.state, "gpu_count", 2)
+    if shown is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    result = tuner("program", "run", *FIRST, "--clocks", "all", "--", "false")
+    assert ("the program may use 1 more; CUDA_VISIBLE_DEVICES=" in result.stderr) == bool(others)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])

@@ -84,9 +84,11 @@ LIGHT = {
     "tuner.compiler.nvrtc": set[str](),
     "tuner.compiler.triton_server": set[str](),
     "tuner.devices.cuda.opening": set[str](),
+    "tuner.joules.watching": set[str](),  # as program exec finds its GPU
     "tuner.power.clocks.guardian": set[str](),
     "tuner.power.clocks.clockd": set[str](),
     "tuner.power.sensors.jtop_child": set[str](),
+    "tuner.programs.program": set[str](),  # as program exec reads its run
     "tuner.search.job_launcher": {"asyncio"},
     "tuner.system.processes": set[str](),
     "tuner.system.untrusted.compiler_options": set[str](),

@@ -2,7 +2,9 @@
 
 import json
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_process import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +27,7 @@ from tuner.model.trial import Energy, Status, Trial
 from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun, TracedRuns
 from tuner.programs.program import MetricError, Program
 from tuner.programs.tuning import tune_program
+from tuner.report.trials_table import goal
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
@@ -210,6 +214,27 @@ def test_a_signal_ends_an_unattended_command() -> None:
     assert run_traced(("sh", "-c", script), Recorder(()), unattended=Unattended()).interrupted
 
 
+def test_an_unattended_command_ends_with_a_killed_tuner() -> None:
+    """Its SIGTERM comes from the kernel, as nobody else is left to send one."""
+    reads, writes = os.pipe()
+    script = f"echo ready > /dev/fd/{writes}; exec sleep 600"
+    code = (
+        "from tuner.joules.traces import Recorder, Unattended, run_traced;"
+        f" run_traced(('sh', '-c', {script!r}), Recorder(()), unattended=Unattended())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[writes])
+    os.close(writes)
+    try:
+        assert os.read(reads, 64) == b"ready\n"
+    finally:
+        process.kill()
+        process.wait()
+    ended, _, _ = select.select([reads], [], [], PATIENCE_S)
+    assert ended
+    assert os.read(reads, 1) == b""  # nobody has its other end any more
+    os.close(reads)
+
+
 # --- Trials.
 
 
@@ -259,13 +284,22 @@ def test_a_run_that_crashes_once_is_tried_again() -> None:
     """A second try counts; a third is not made, and a slow run is ended at twice the default's time."""
     good, told = ProgramRun(10.0, energy(500.0, 10.0)), list[str]()
     slow = ProgramRun(20.0, failure=(Status.TIMEOUT, "ended after 20 s"))
-    run, asked = scripted(good, CRASHED, good, CRASHED, CRASHED, slow)
+    run, asked = scripted(good, good, CRASHED, good, CRASHED, CRASHED, slow)
     tries = measurer(run, told)
     results = [tries.measure(TRIAL, ()) for _ in range(4)]
 
     assert [one.status for one in results] == [Status.OK, Status.OK, Status.CRASHED, Status.TIMEOUT]
-    assert {most_s for most_s, _ in asked[1:]} == {20.0}
-    assert all("tried once more: exit code 1" in sentence for sentence in told)
+    assert {most_s for most_s, _ in asked[2:]} == {20.0}
+    assert all("tried once more: exit code 1" in sentence for sentence in told[1:])
+
+
+def test_a_cold_first_run_is_no_measurement_of_the_default() -> None:
+    """What compiles at its first run is not compared with itself: the second run is the default's."""
+    run, _ = scripted(ProgramRun(30.0, energy(900.0, 30.0)), *2 * [ProgramRun(10.0, energy(500.0, 10.0))])
+    tries = measurer(run, [])
+
+    assert [tries.measure(TRIAL, ()).makespan_s for _ in range(2)] == [10.0, 10.0]
+    assert tries.windows_s == 50.0
 
 
 def test_a_run_shorter_than_the_sensor_sees_is_repeated() -> None:
@@ -280,12 +314,12 @@ def test_a_run_shorter_than_the_sensor_sees_is_repeated() -> None:
     assert [times for _, times in asked] == [1, 20, 20]
     assert [one.energy.joules for one in results if one.energy] == [20.0, 10.0]
     assert results[0].energy_total_j == pytest.approx(400.0)
-    assert "each trial is 20 runs" in told[0]
+    assert "each trial is 20 runs" in told[1]
 
 
 def test_numbers_are_per_unit_of_work() -> None:
     """With a rate, times and joules are those of one unit."""
-    run, _ = scripted(ProgramRun(10.0, energy(500.0, 10.0), {"tokens/s": 50.0}))
+    run, _ = scripted(*2 * (ProgramRun(10.0, energy(500.0, 10.0), {"tokens/s": 50.0}),))
     measured = measurer(run, [], metrics=("tokens/s: (.+)",)).measure(TRIAL, ())
 
     assert measured.makespan_s == pytest.approx(0.02)
@@ -317,16 +351,20 @@ def searched(
     folder: Path,
     *,
     stop_after: int | None = None,
+    resumed: bool = False,
     **options: object,
 ) -> tuple[Outcome, list[int]]:
-    """Tune a program whose time and joules follow a tunable."""
-    ran: list[int] = []
+    """Tune a program whose time and joules follow a tunable, and whose first run is a cold one."""
+    ran, warmed = list[int](), list[int]()
     tuned = program("true", "{x}", tunables=(f"x={','.join(map(str, range(1, 7)))}",))
 
     def run(trial: Trial, _most_s: float, _times: int) -> ProgramRun:
         if len(ran) == stop_after:
             raise KeyboardInterrupt
         x = int(trial.configurations[0]["x"])
+        if not (warmed or resumed):
+            warmed.append(x)
+            return ProgramRun(30.0, energy(9000.0, 30.0), {})
         ran.append(x)
         seconds, joules = costs(x)
         return ProgramRun(seconds, energy(joules, seconds), {})
@@ -378,6 +416,8 @@ def test_no_answer_is_slower_than_the_bound(tmp_path: Path) -> None:
     """Under a slowdown limit the best within it wins, against the default."""
     outcome, _ = searched(lambda x: (100.0 + x, 600.0 - 50.0 * x), tmp_path, max_slowdown=0.0305)
     assert answer(outcome) == 4  # 104 s against 101 s; the next takes 105 s
+    assert outcome.document["objective"] == "energy within 3.05% of the default"
+    assert "within 3.05 % of the default" in goal(outcome.document)
 
 
 def test_one_that_turns_out_too_slow_leaves_the_turn_to_the_next(tmp_path: Path) -> None:
@@ -406,7 +446,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
         return 10.0, 500.0 + 50.0 * (x - 4) ** 2
 
     first, ran = searched(costs, tmp_path, stop_after=3)
-    second, again = searched(costs, tmp_path)
+    second, again = searched(costs, tmp_path, resumed=True)
 
     assert first.status.value == "interrupted"
     assert answer(second) == 4

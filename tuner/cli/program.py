@@ -82,8 +82,8 @@ _gpu_option = click.option(
 @search_option("policy", default=OPTIONS["policy"].default)
 @search_option(
     "budget",
-    text="At most this many runs of the command, those that compare the answer included. Default: 10, and one"
-    " for each further configuration of the tunables up to 40.",
+    text="At most this many runs of the command, those that compare the answer included; a first one is not"
+    " counted. Default: 10, and one for each further configuration of the tunables up to 40.",
 )
 @search_option("time_limit_s")
 @search_option("energy_precision", default=0.005)

@@ -1,9 +1,6 @@
 """Energy of regions of a Python program: ``tuner.energy``."""
 
-from tuner.joules.energy_meter import EnergyMeter, energy
-from tuner.joules.region_log import prometheus
-from tuner.joules.regions import Region, RegionEnergy, RegionPart
-from tuner.joules.training import TrainingCallback
+from typing import TYPE_CHECKING
 
 __all__ = [
     "EnergyMeter",
@@ -14,3 +11,27 @@ __all__ = [
     "energy",
     "prometheus",
 ]
+
+if TYPE_CHECKING:
+    from tuner.joules.energy_meter import EnergyMeter, energy
+    from tuner.joules.region_log import prometheus
+    from tuner.joules.regions import Region, RegionEnergy, RegionPart
+    from tuner.joules.training import TrainingCallback
+else:
+    _MODULES = {
+        "EnergyMeter": "energy_meter",
+        "Region": "regions",
+        "RegionEnergy": "regions",
+        "RegionPart": "regions",
+        "TrainingCallback": "training",
+        "energy": "energy_meter",
+        "prometheus": "region_log",
+    }
+
+    def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name
+        """Import a name in ``__all__`` on first access: most commands need other modules here alone."""
+        from importlib import import_module  # noqa: PLC0415 - as the docstring says
+
+        if name in _MODULES:
+            return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import resource
@@ -465,6 +466,7 @@ def _started(
                 stdout=output,
                 stderr=output,
                 start_new_session=output is not None,
+                preexec_fn=None if output is None else _ends_with_us(),  # noqa: PLW1509 - one call of C
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             raise InputError(f"{command[0]}: cannot be started: {error}") from error
@@ -473,6 +475,14 @@ def _started(
     finally:
         if child.poll() is None:
             _end(child, whole_session=output is not None)
+
+
+def _ends_with_us() -> Callable[[], object]:
+    """A function that, in a child, has it get SIGTERM when the thread that started it is gone: a killed one.
+
+    A trial is worth nothing then, and would disturb the runs that ``--resume`` makes.
+    """
+    return functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
@@ -491,7 +501,7 @@ def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
 _KEPT_BYTES = 2**20  # of the output: its end
 _READ_BYTES = 2**16
 _LEFT_S = 2.0  # for what a command has left running to end by itself, once it is told to
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37  # linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -573,13 +583,13 @@ def _orphans_adopted() -> Iterator[Callable[[], int]]:
             waited_s = time.monotonic() - begun_s
             if waited_s > 2.0 * _LEFT_S:  # one that waits for a driver for ever
                 break
-            for pid in left if waited_s > _LEFT_S else left - told:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL if waited_s > _LEFT_S else signal.SIGTERM)
             for pid in left:
-                with contextlib.suppress(ChildProcessError):
-                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None:
-                        told.add(pid)
+                with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None:
+                        continue  # it has ended
+                    if waited_s > _LEFT_S or pid not in told:
+                        os.kill(pid, signal.SIGKILL if waited_s > _LEFT_S else signal.SIGTERM)
+                    told.add(pid)
             time.sleep(_EDGE_POLL_S)
         return len(told)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from tuner.devices.cuda.probe import first_visible, who
+from tuner.devices.cuda.probe import first_visible, visible, who
 from tuner.devices.sensors import (
     PIPE,
     choices,
@@ -32,9 +32,8 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import GPU, scope_parts
 from tuner.power.base import ClockControl, ClockReading, PowerSampler, Reading, SensorInfo
 from tuner.power.clocks.control import open_control
-from tuner.power.energy.meter import RunningEnergy
 from tuner.power.nvml.health import Thermometer, health
-from tuner.power.sensors import pipe, recorded
+from tuner.power.sensors import pipe
 
 REPLAY = "replay:"
 """Prefix of the name of a recorded trace, given in place of a sensor's name."""
@@ -128,6 +127,16 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
         return Gpu(gpu, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
+
+
+def others_in_sight(gpu: Gpu) -> int:
+    """GPUs beside one that a program started from here may compute on, by ``CUDA_VISIBLE_DEVICES``."""
+    gpus = _nvml_gpus()
+    try:
+        seen = visible(gpus, os.environ) if gpus else []
+        return sum(uuid != gpu.uuid and not uuid.startswith("MIG-") for uuid in seen)
+    except DeviceUnavailableError:  # the program sees none, and will say so
+        return 0
 
 
 def _nvml_gpus() -> list[tuple[str, str]]:
@@ -230,6 +239,8 @@ def _named(available: Iterator[Reading], names: Sequence[str], option: str = "--
         if name in {REPLAY, PIPE}:
             raise InputError(f"{option} {name} names no file: write {name}FILE")
         if name.startswith(REPLAY):
+            from tuner.power.sensors import recorded  # noqa: PLC0415 - few traces are recorded ones
+
             named[name] = recorded.reading(name.removeprefix(REPLAY))
         elif name.startswith(PIPE):
             named[name] = pipe.reading(name.removeprefix(PIPE))
@@ -347,6 +358,8 @@ class WatchedReading:
     """
 
     def __init__(self, sampler: PowerSampler, now: Callable[[], float] = time.monotonic) -> None:
+        from tuner.power.energy.meter import RunningEnergy  # noqa: PLC0415 - who holds a clock watches none
+
         self._sampler = sampler
         self._now = now
         self._energy = RunningEnergy()

@@ -559,6 +559,11 @@ class Catalog:
         name = name.strip()
         if name in self.kernels:
             return self.kernels[name]
+        if "@" in name:  # as programs are called, and kernels never
+            raise UnknownNameError(
+                f"{name}: a program is no kernel, and its answer goes into no file: `tuner history` has the"
+                " number of its run, and `tuner program exec --use RUN` runs it with the answer"
+            )
         near = suggestion(name, self.names)
         message = f"unknown kernel {name!r}{near}; `tuner kernels list` shows those there are"
         if not near:

@@ -132,7 +132,11 @@ TIMED = {BACK_TO_BACK: "rounds back to back", SINGLE: "single launches with a co
 
 
 def described(
-    name: str, max_slowdown: float | None, scope: str = "gpu", timing: str | None = BACK_TO_BACK
+    name: str,
+    max_slowdown: float | None,
+    scope: str = "gpu",
+    timing: str | None = BACK_TO_BACK,
+    bound: str = "the fastest",
 ) -> str:
     """The words an answer is stored under: the objective, what it is of, and the slowdown limit.
 
@@ -140,7 +144,7 @@ def described(
     """
     of = f" of {scope}" if scope != "gpu" and Objective(name).needs_energy else ""
     singles = OF_SINGLES if timing == SINGLE else ""
-    within = "" if max_slowdown is None else f" within {max_slowdown:.2%} of the fastest"
+    within = "" if max_slowdown is None else f" within {max_slowdown:.2%} of {bound}"
     return f"{name}{of}{singles}{within}"
 
 

@@ -12,7 +12,7 @@ from tuner.devices.gpu_users import require_exclusive_gpu
 from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.trace_result import ProgramTrace, result
 from tuner.joules.traces import CommandOutcome, Recorder, Unattended, run_traced
-from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host
+from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host, others_in_sight
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import (
@@ -70,7 +70,7 @@ Runner = Callable[[Trial, float, int], ProgramRun]
 
 
 class ProgramMeasurer:
-    """Implements ``Measurer`` by whole runs; the first that is measured is the default.
+    """Implements ``Measurer`` by whole runs; the default comes first, and runs once before it counts.
 
     A run that crashes is tried once more. Where the sensor sees too little of the default, all are repeated.
 
@@ -123,9 +123,13 @@ class ProgramMeasurer:
             RunInterrupted: a signal came.
         """
         with self._setting.held(trial.setting):
+            if self._default_s is None:
+                self._warm_up(trial)
             run = self._attempted(trial)
             if self._default_s is None:
-                run = self._first(trial, run)
+                if run.failure is not None:
+                    raise InputError(f"{self._program.command[0]}: fails sometimes: {run.failure[1]}")
+                self._default_s = run.duration_s
         return self._measurement(run)
 
     def _attempted(self, trial: Trial) -> ProgramRun:
@@ -139,8 +143,14 @@ class ProgramMeasurer:
                 self._tell(f"a run crashed, and is tried once more: {run.failure[1]}")
         return run
 
-    def _first(self, trial: Trial, run: ProgramRun) -> ProgramRun:
-        """Refuse a program that fails as it stands, and repeat one that the sensor sees too little of."""
+    def _warm_up(self, trial: Trial) -> None:
+        """Run the default once before it counts, and choose how often it runs in a trial.
+
+        What compiles, or reads files, is slower the first time: as a measurement of the default, which all is
+        held against, that would be a saving of every other trial. A program that fails here is refused.
+        """
+        self._tell("the first run is not counted: it fills caches of files and of compilers")
+        run = self._attempted(trial)
         if run.failure is not None:
             raise InputError(f"{self._program.command[0]}: fails as it stands: {run.failure[1]}")
         if self._needs_energy and run.duration_s < _SHORT_S and not self._is_seen(run):
@@ -149,11 +159,6 @@ class ProgramMeasurer:
                 f"a run takes {run.duration_s:.2g} s, of which the sensor sees too little: each trial is"
                 f" {self._times} runs, one behind the other"
             )
-            run = self._attempted(trial)
-            if run.failure is not None:
-                raise InputError(f"{self._program.command[0]}: fails sometimes: {run.failure[1]}")
-        self._default_s = run.duration_s
-        return run
 
     def _is_seen(self, run: ProgramRun) -> bool:
         energy = run.energy
@@ -418,6 +423,11 @@ def open_runs(
                 require_exclusive_gpu(gpu.gpu)
             except DeviceError as error:
                 tell(f"beware: {error}")
+            if others := others_in_sight(gpu):
+                tell(
+                    f"beware: joules and clocks are those of {gpu.name} alone, and the program may use"
+                    f" {others} more; CUDA_VISIBLE_DEVICES={gpu.uuid} shows it this one alone"
+                )
         for control in (clocks, limits):
             if control is not None:
                 stack.callback(control.close)

@@ -11,16 +11,17 @@ from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.model.errors import InputError
-from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.run_document import ProgramDocument
 from tuner.model.typed import digest
-from tuner.space.enumeration import Condition
-from tuner.space.space import Space
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, read_text
+
+if TYPE_CHECKING:
+    from tuner.model.expressions.callables import Expression
+    from tuner.space.space import Space
 
 # --- Metrics: numbers that a program prints, or writes into a JSON file.
 
@@ -166,6 +167,7 @@ def _limited(seconds: float) -> Iterator[None]:
 _WHEN = " if "
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _HASHED_BYTES = 2**24  # of files that the command names; of larger ones size and time
+_SCRIPT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)+")
 _INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|perl|ruby|node|julia|srun|mpirun|torchrun)")
 
 
@@ -272,8 +274,10 @@ class Program:
         self.space()
 
     @cached_property
-    def _kept(self) -> tuple[Expression, ...]:
+    def _kept(self) -> "tuple[Expression, ...]":
         """The conditions on metrics, whose names, such as ``tokens/s``, are replaced by ``m0``, ``m1``."""
+        from tuner.model.expressions.callables import Expression  # noqa: PLC0415 - as in ``space``
+
         names = sorted(enumerate(self.metrics), key=lambda pair: -len(pair[1].name))
         places = {metric.name: f"m{i}" for i, metric in names}
         either = re.compile("|".join(map(re.escape, places)) or "(?!)")
@@ -315,12 +319,17 @@ class Program:
             raise MetricError(f"{self.counted.name} is {values[self.counted.name]:g}: it did no work")
         return values
 
-    def space(self) -> Space:
+    def space(self) -> "Space":
         """The configurations of the tunables; one that is empty where there are none.
 
         Raises:
             InputError: values, conditions or rules that cannot be.
         """
+        # To run an answer needs no NumPy, whose import takes longer than all else.
+        from tuner.model.expressions.callables import Expression  # noqa: PLC0415
+        from tuner.space.enumeration import Condition  # noqa: PLC0415
+        from tuner.space.space import Space  # noqa: PLC0415
+
         if not self.tunables:
             if self.rules:
                 raise InputError(f"--restrict {self.rules[0]!r}: there is no --tunable and no --env")
@@ -350,7 +359,7 @@ class Program:
     def workload(self) -> Workload:
         """The program as the workload of a run: what it is called, and a digest of the command."""
         words = [Path(word).name for word in self.command]
-        scripts = [name for name in words[1:] if "." in name and not name.startswith("-")]
+        scripts = [name for name in words[1:] if _SCRIPT.fullmatch(name)]
         name = scripts[0] if scripts and _INTERPRETERS.fullmatch(words[0]) else words[0]
         return Workload(f"{re.sub('[^A-Za-z0-9._-]', '_', name)}@{digest(list(self.command))[:6]}", (), 1)
 

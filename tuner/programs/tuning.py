@@ -8,6 +8,7 @@ from pathlib import Path
 from tuner.database.runs import Store
 from tuner.kernel_files.package_build import own_build
 from tuner.model.errors import InputError
+from tuner.model.objective import described, normalised_scope
 from tuner.model.plan import Plan, ProblemSpec, Work
 from tuner.model.records import Conditions
 from tuner.programs.program import Program
@@ -99,7 +100,9 @@ def _plan(program: Program, request: SearchRequest, setup: MeasurementSetup) -> 
         workloads=((str(workload), workload.batch),),
         sources={kernel.name: kernel.fingerprint},
         device=setup.device.identity,
-        objective=request.stored_objective,
+        objective=described(
+            request.objective, request.max_slowdown, normalised_scope(request.scope), bound="the default"
+        ),
         policy=request.policy,
         seed=request.seed,
         clocks="auto" if request.clocks == "auto" else ",".join(map(str, clocks_mhz)) or "off",

@@ -21,6 +21,7 @@ from tuner.model.run_document import (
     RunDocument,
     TrialDocument,
     WorkloadDocument,
+    program_of,
 )
 from tuner.model.trial import Status
 from tuner.recordings.exchange.exported_run import build_of
@@ -123,7 +124,8 @@ def objective_name(document: RunDocument) -> str:
 def goal(document: RunDocument) -> str:
     """Return the goal of the run, in words."""
     limit = document.get("max_slowdown")
-    within = "" if limit is None else f" within {100 * limit:g} % of the fastest"
+    bound = "the fastest" if program_of(document) is None else "the default"
+    within = "" if limit is None else f" within {100 * limit:g} % of {bound}"
     singles = f" of {TIMED[SINGLE]}" if timing_of(str(document["objective"])) == SINGLE else ""
     return GOALS[objective_name(document)] + singles + within
 

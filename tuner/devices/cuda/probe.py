@@ -12,7 +12,6 @@ from types import ModuleType
 
 from tuner.model.errors import DeviceUnavailableError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
-from tuner.space.occupancy import device_limits
 from tuner.system.processes import Child
 
 _ASK_S = 60.0  # a driver that has to be loaded first takes seconds
@@ -235,6 +234,8 @@ def gpu_limits(cp: ModuleType, index: int) -> DeviceLimits:
     def attribute(name: str) -> int:
         return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), index))
 
+    from tuner.space.occupancy import device_limits  # noqa: PLC0415 - who asks for a name needs no NumPy
+
     properties = runtime.getDeviceProperties(index)
     limits = device_limits(
         (int(properties["major"]), int(properties["minor"])),
@@ -271,7 +272,12 @@ _INSTANCE = "MIG-"
 
 
 def first_visible(gpus: Sequence[tuple[str, str]], environment: Mapping[str, str]) -> str:
-    """UUID of ``cuda:0``, of a GPU or of an instance (``MIG-...``); the first GPU where nothing is said.
+    """UUID of ``cuda:0``, of a GPU or of an instance (``MIG-...``); see ``visible``."""
+    return visible(gpus, environment)[0]
+
+
+def visible(gpus: Sequence[tuple[str, str]], environment: Mapping[str, str]) -> list[str]:
+    """UUIDs of ``cuda:0`` and those behind it, of GPUs or instances; all GPUs where nothing is said.
 
     Args:
         gpus: UUID and name of each, as NVML counts them; at least one.
@@ -282,20 +288,20 @@ def first_visible(gpus: Sequence[tuple[str, str]], environment: Mapping[str, str
     """
     listed = environment.get(VISIBLE)
     if listed is None:
-        return gpus[0][0]
-    visible: list[str] = []
+        return [uuid for uuid, _ in gpus]
+    uuids: list[str] = []
     for entry in map(str.strip, listed.split(",")):
         uuid = _named(entry, gpus, environment)
         if uuid is None:
             break
-        if uuid in visible:
+        if uuid in uuids:
             raise DeviceUnavailableError(
                 f"{VISIBLE}={listed} names {entry} twice, and CUDA shows no GPU then"
             )
-        visible.append(uuid)
-    if not visible:
+        uuids.append(uuid)
+    if not uuids:
         raise DeviceUnavailableError(f"{VISIBLE}={listed!r} shows no GPU; change it, or name one by its UUID")
-    return visible[0]
+    return uuids
 
 
 def _named(entry: str, gpus: Sequence[tuple[str, str]], environment: Mapping[str, str]) -> str | None:
