@@ -363,7 +363,7 @@ def test_applying_calls_no_cufft() -> None:
     with pytest.raises(InputError, match="k: stage scan is fft, and of libraries tuner"):
         loaded_kernel(
             *(SimpleNamespace(name="k"), library_plan(FFT), (), missing),  # type: ignore[arg-type]
-            **dict.fromkeys(("device", "program", "home", "tally"), missing),
+            **dict.fromkeys(("device", "program", "home", "tally", "cache"), missing),
         )
 
 

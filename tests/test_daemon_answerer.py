@@ -228,12 +228,12 @@ def test_without_a_device_nothing_is_answered() -> None:
 
 
 def without_default(folder: Path, *changes: tuple[str, str]) -> Catalog:
-    """The scan kernel with its [default] left out, and text changed."""
+    """The scan kernel with its [default] and [measured] left out, and text changed."""
     root = shipped().kernel("scan-lf").path.parent.parent
     for name in ("scan-lf", "common"):
         shutil.copytree(root / name, folder / name)
     path = folder / "scan-lf" / "kernel.toml"
-    text = re.sub(r"\n\[default\][^\n]*\n(?:(?!\[)[^\n]*\n)*", "\n", path.read_text())
+    text = re.sub(r"(?m)^\[(?:default|measured)\].*\n(?:(?!\[).*\n)*", "", path.read_text())
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)

@@ -182,7 +182,7 @@ def test_measured_answers_stay_in_kernel_directories(top: Path) -> None:
         .read_text()
         .replace('source = "scan.cu"', 'source = "k.cu"')
     )
-    (folder / "kernel.toml").write_text(text + '\n[measured]\nfile = "best.csv"\n')
+    (folder / "kernel.toml").write_text(text.replace('file = "measured.csv"', 'file = "best.csv"'))
     shutil.copytree(kernels_root() / "common", top / "kernels.d/common")
     with pytest.raises(InputError, match=r"'best\.csv' leads to .*outside/best\.csv, out of the kernel dir"):
         kernel_directories([top / "kernels.d"], below=top)

@@ -250,11 +250,14 @@ def test_apply_and_daemon_give_the_same_answers(history: History, here: DeviceId
         if part.origin == "stored" and not part.fresh:
             assert str(daemon.reply(asked).run) not in chosen.origin.split(" ")[:2]
             continue
+        if part.origin == "analytical":  # tuner.apply asks no rules: nothing was measured against the default
+            assert chosen.origin == "default" or chosen.origin.startswith("nearest")
+            continue
         assert chosen.configuration == Configuration(part.configuration), (asked, chosen)
         own = chosen.origin.partition(":")[0] if not chosen.origin.startswith("run ") else "stored"
         assert own == part.origin
         compared[own] += 1
-    assert set(compared) == set(ORIGINS)
+    assert set(compared) == {*ORIGINS} - {"analytical"}
     assert compared.total() > 60
 
 
