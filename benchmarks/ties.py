@@ -5,7 +5,7 @@
 Each device sweeps every space for time into a fresh database. Stated are, per space, the trials that tie,
 whether all devices chose the same configuration, and how much slower than the fastest that is. The first
 space is then tuned ``--again`` times more, with the stored answers at hand: a change is a flap. About four
-minutes on two H200; no space is begun after ``--seconds``.
+minutes on two H200; no space is begun after ``--seconds``. With ``--policy auto`` they are searched.
 
     python benchmarks/ties.py --recorded h200 --out benchmarks/results/ties-recorded-h200.json
 
@@ -41,7 +41,7 @@ MOST, LEAST_TIED = 200, 5
 
 
 def answers(
-    device: str, spaces: Sequence[str], again: int, ends_at: float, seed: int
+    device: str, spaces: Sequence[str], *, policy: str, again: int, ends_at: float, seed: int
 ) -> dict[str, list[dict[str, Any]]]:
     """The answers of one device, in a process of its own: of the first space several, one after another."""
     import tuner  # noqa: PLC0415 - only who measures needs it
@@ -54,7 +54,7 @@ def answers(
             document = tuner.tune(
                 space,
                 device=device,
-                policy="exhaustive",
+                policy=policy,
                 seed=1000 * seed + number,  # of a simulated device's noise, too
                 database=Path(folder) / "tuner.db",
                 progress=False,
@@ -180,6 +180,8 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("spaces", nargs="*", default=SPACES)
     parser.add_argument("--device", action="append", help="Several times. Default: sim:h200 and sim:h200.2.")
+    parser.add_argument("--policy", default="exhaustive")
+    parser.add_argument("--seed", type=int, help="Of the search on every device. Default: each its own.")
     parser.add_argument("--again", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--recorded", help="Compare orders on this recording: h200, h100 or a file.")
@@ -194,9 +196,15 @@ def main() -> None:
     with ProcessPoolExecutor(len(devices), get_context("spawn")) as pool:
         jobs = [
             pool.submit(
-                answers, device, asked.spaces, asked.again if device == devices[0] else 0, ends_at, seed
+                answers,
+                device,
+                asked.spaces,
+                policy=asked.policy,
+                again=asked.again if device == devices[0] else 0,
+                ends_at=ends_at,
+                seed=number if asked.seed is None else asked.seed,
             )
-            for seed, device in enumerate(devices)
+            for number, device in enumerate(devices)
         ]
         result = compared([job.result() for job in jobs], asked.again)
     for row in result["spaces"]:
@@ -205,7 +213,7 @@ def main() -> None:
         print(f"{told} {100 * row['slower']:.2f} % slower than the fastest: {word}")
     print(f"the same configuration in {result['same']} of {result['of']} spaces, on {', '.join(devices)}")
     print(f"{result['changes']} changes in {result['again']} further runs of {next(iter(asked.spaces))}")
-    save(asked.out, {**result, "devices": devices, "provenance": provenance()})
+    save(asked.out, {**result, "policy": asked.policy, "devices": devices, "provenance": provenance()})
 
 
 if __name__ == "__main__":
