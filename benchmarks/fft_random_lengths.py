@@ -4,8 +4,9 @@
 and batches of 1 and 16. Ours is ``tuner.plan`` without a stored answer. Of either side a plan's call and the
 same as a CUDA graph take turns in drawn order, and the faster median counts. Full batches begin with a cold
 L2, small ones are repeated with warm caches. All answers are held against cuFFT's. Lengths come in drawn
-order, so that what a time limit leaves is a sample, too; kernels of some lengths are compiled together before
-they are timed. Every length is stored when it is measured.
+order, so that what a time limit leaves is a sample, too. Kernels of lengths to come are compiled meanwhile
+(some 17 s of a CPU for each length, so that few CPUs keep a GPU waiting). Every length is stored when it is
+measured; one that is refused is left out, with the reason.
 
     python benchmarks/fft_random_lengths.py --out benchmarks/results/fft-random-lengths-h200.json
     python benchmarks/fft_random_lengths.py --out some.json --only complex128 1 16 --lengths 6848 6579
@@ -19,6 +20,9 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another class before Python 3.11
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +34,7 @@ from provenance import command_line, provenance, save
 
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
-from tuner.compiler.compiler import Compiler
+from tuner.compiler.compiler import Compiler, usual_jobs
 from tuner.devices.cuda import probe
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import DeviceUnavailableError, TunerError
@@ -46,7 +50,7 @@ TARGETS = {  # geometric mean, least; None where none is stated
     ("long", "small"): (dict.fromkeys(TYPES, 0.95), None),
 }
 LIMITS = {"complex64": 2e-6, "float32": 2e-6, "complex128": 4e-15, "float64": 4e-15}  # of relative L2 errors
-TOGETHER = 12  # lengths whose kernels are compiled at a time
+TOGETHER = 3  # lengths whose kernels are compiled at a time
 ROUNDS, REPEATS = 9, 20  # of each call; runs in a row of small batches
 
 
@@ -247,40 +251,81 @@ def groups(drawn: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     return (drawn[at : at + size] for at in range(0, len(drawn), size))
 
 
+def compiled(compiler: Compiler, catalog: Catalog, gpu: str, problems: Sequence[Problem]) -> float:
+    """Compile to the cache what plans of problems need; one that is refused is told when its turn comes.
+
+    Returns:
+        Seconds it took.
+    """
+    begin = time.monotonic()
+    wanted: dict[Stage, None] = {}
+    for problem in problems:
+        with suppress(TunerError):
+            wanted.update(dict.fromkeys(stages(catalog, problem, gpu)))
+    compiler.compile(list(wanted))
+    return time.monotonic() - begin
+
+
 def measure(options: argparse.Namespace, document: dict[str, Any]) -> None:
     """Measure until all is done or time is over; what was measured is in the document, and stored."""
+    end = time.monotonic() + options.seconds
     cp = probe.import_cupy("this benchmark")
-    timer, catalog, end = Timer(cp), Catalog.load(), time.monotonic() + options.seconds
+    timer, catalog = Timer(cp), Catalog.load()
     limits, gpu = probe.gpu_limits(cp, 0), probe.gpu_name(cp, 0)
     drawn = options.lengths or lengths(options.seed)
     types = [one for one in TYPES if one in options.only] or TYPES
     batches = [one for one in BATCHES if one in options.only] or BATCHES
-    rows, done = document["rows"], 0
-    with TemporaryDirectory() as folder, Compiler(limits.architecture) as compiler:
-        application = Application(catalog, Path(folder) / "none.db", None, UntunedAnswers(Path(folder)))
-        for part in groups(drawn, TOGETHER):
-            problems = [
-                Problem(n, dtype, which, options.bytes) for n in part for dtype in types for which in batches
-            ]
-            begin = time.monotonic()
-            compiler.compile(list(dict.fromkeys(s for p in problems for s in stages(catalog, p, gpu))))
-            print(f"compiled {len(part)} lengths in {time.monotonic() - begin:.1f} s", flush=True)
-            for n in part:
-                if time.monotonic() > end:
-                    print(f"{options.seconds:.0f} s are over: {done} of {len(drawn)} lengths", flush=True)
-                    return
-                shown = []
-                for problem in (one for one in problems if one.n == n):
-                    try:
-                        rows.append(contest(cp, timer, application, problem))
-                        shown.append(f"{rows[-1]['ratio']:.2f}{'' if rows[-1]['correct'] else ' WRONG'}")
-                    except (TunerError, RuntimeError, MemoryError) as error:
-                        document["left_out"].append({**vars(problem), "why": str(error)})
-                        shown.append("-")
-                    cp.get_default_memory_pool().free_all_blocks()
-                done += 1
-                save(options.out, document)
-                print(f"{done:4} / {len(drawn)}  {n:9}  x cuFFT: {'  '.join(shown)}", flush=True)
+    parts = [
+        [Problem(n, dtype, which, options.bytes) for n in part for dtype in types for which in batches]
+        for part in groups(drawn, TOGETHER)
+    ]
+    done = 0
+    with (
+        TemporaryDirectory() as folder,
+        ThreadPoolExecutor(1) as ahead,
+        Compiler(limits.architecture, jobs=max(2, usual_jobs() - 2)) as compiler,
+    ):
+        application = Application(catalog, Path(folder) / "none.db", None, UntunedAnswers())
+        compilations = [ahead.submit(compiled, compiler, catalog, gpu, part) for part in parts]
+        try:
+            for compilation, part in zip(compilations, parts, strict=True):
+                seconds = compilation.result(max(0.0, end - time.monotonic()))
+                print(f"compiled the next in {seconds:.1f} s", flush=True)
+                for n in dict.fromkeys(problem.n for problem in part):
+                    if time.monotonic() > end:
+                        return
+                    shown = ratios(cp, timer, application, [one for one in part if one.n == n], document)
+                    done += 1
+                    store(options.out, document)
+                    print(f"{done:4} / {len(drawn)}  {n:9}  x cuFFT: {'  '.join(shown)}", flush=True)
+        except FutureTimeoutError:
+            return
+        finally:
+            ahead.shutdown(wait=False, cancel_futures=True)
+            print(f"measured {done} of {len(drawn)} lengths", flush=True)
+
+
+def ratios(
+    cp: Any, timer: Timer, application: Application, problems: Sequence[Problem], document: dict[str, Any]
+) -> list[str]:
+    """Measure problems, to rows of the document or to what it leaves out; what is shown of each."""
+    shown = []
+    for problem in problems:
+        try:
+            row = contest(cp, timer, application, problem)
+            document["rows"].append(row)
+            shown.append(f"{row['ratio']:.2f}{'' if row['correct'] else ' WRONG'}")
+        except Exception as error:  # noqa: BLE001 - whatever a library says of one length, others go on
+            document["left_out"].append({**vars(problem), "why": f"{type(error).__name__}: {error}"})
+            shown.append("-")
+        cp.get_default_memory_pool().free_all_blocks()
+    return shown
+
+
+def store(path: Path | None, document: dict[str, Any]) -> None:
+    """Store what was measured so far, with its summary."""
+    document["summary"] = summary(document["rows"])
+    save(path, document)
 
 
 def main() -> None:
@@ -304,8 +349,7 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept", flush=True)
-    document["summary"] = summary(document["rows"])
-    save(options.out, document)
+    store(options.out, document)
     print(table(document["rows"]))
     for one in document["left_out"]:
         print(f"left out: {one}")
