@@ -405,7 +405,8 @@ def table(document: Mapping[str, Any], link: str = "") -> str:
     dates = " to ".join(dict.fromkeys((first["date"][:10], last["date"][:10])))
     versions = last["packages"]
     peer = f"Kernel Tuner {versions['kernel_tuner']}, " if "kernel_tuner" in versions else ""
-    origin = f"{gpu_of(last)}, {last['cpus']}, {peer}{dates}{link}."
+    hosts = " or ".join(dict.fromkeys(one["cpus"] for one in document["provenance"]))
+    origin = f"{gpu_of(last)}, {hosts}, {peer}{dates}{link}."
     runs = {len(row["wall_s"]) for part in document["kernels"].values() for row in part["rows"]}
     repeats = " to ".join(map(str, sorted({min(runs, default=0), max(runs, default=0)})))
     meaning = f"Wall of the process, median of {repeats} runs; in brackets the median efficiency in percent,"
