@@ -374,6 +374,11 @@ class Base(NamedTuple):
         path = path.resolve()
         return self.folder / path.relative_to(self.here) if path.is_relative_to(self.here) else None
 
+    def name_of(self, path: Path) -> str:
+        """A file's path as messages show it: of a file before the change, that within the checkout."""
+        before = path.is_relative_to(self.folder)
+        return f"{path.relative_to(self.folder)} of {self.told}" if before else str(path)
+
 
 def old_kernel(
     kernel: KernelFile, pinned: PinnedAnswer | None, base: Base | None, folder: Path
@@ -520,8 +525,8 @@ class Gate:
             return pinned
         changed = [one for one in kernels if one and pinned.sources.get(one.name) != one.fingerprint]
         notes += [
-            f"{pinned.told} pins other files than {one.path}, and serves nothing until `tuner lock`: defaults"
-            " are measured"
+            f"{pinned.told} pins other files than {self.base.name_of(one.path)}, and serves nothing until"
+            " `tuner lock`: defaults are measured"
             for one in changed
         ]
         return None if changed else pinned
