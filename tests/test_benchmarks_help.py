@@ -62,7 +62,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
     *("kernel_tuner_loop", "kernel_tuner_neutral", "merging", "model_against_recorded"),
     *("plot_recording", "pool_efficiency", "pool_kills", "racing", "record_spaces", "sm_shares"),
     *("sweep_overhead", "trait_beliefs"),
-    *("inductor", "programs", "triton_kernels"),
+    *("inductor", "programs", "programs_on_gpu", "triton_kernels"),
 }
 
 
