@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from provenance import command_line, provenance, save
 
-PROGRAMS = {"train": ("samples", (64, 16, 32, 128, 256)), "decode": ("tokens", (8, 1, 4, 16, 64))}
+PROGRAMS = {"train": ("samples", (64, 16, 256)), "decode": ("tokens", (8, 1, 64))}
 TURNS = 4  # runs that hold the answer against the default
 SAMPLES, STEPS = 16384, 400
 LOGGED = """
@@ -89,7 +89,7 @@ def joules_between(ticks: Sequence[Any], begin_s: float, end_s: float) -> float:
     return float(np.interp(end_s, times, values) - np.interp(begin_s, times, values))
 
 
-def measure(name: str, folder: Path, uuid: str) -> dict[str, Any]:
+def measure(name: str, folder: Path, uuid: str, seconds: float) -> dict[str, Any]:
     """Tune a program, and hold its joules against the log."""
     from referee import counter_log  # noqa: PLC0415 - heavy, and a program runs this file too
 
@@ -99,6 +99,7 @@ def measure(name: str, folder: Path, uuid: str) -> dict[str, Any]:
         *(sys.executable, "-c", 'from tuner.cli.main import main; main(prog_name="tuner")', "program", "run"),
         *("--device", uuid, "--tunable", f"batch={','.join(map(str, batches))}", "--policy", "exhaustive"),
         *("--metric", f"{unit}=([0-9]+)", "--per", unit, "--budget", str(len(batches) + TURNS)),
+        *("--time-limit", str(seconds)),
         *("--database", str(folder / "tuner.db"), "--json", str(document), "--"),
         *(
             sys.executable,
@@ -157,6 +158,7 @@ def main() -> None:
     """Tune both, print, write."""
     parser = command_line(__doc__)
     parser.add_argument("--only", nargs="*", choices=[*PROGRAMS], default=[*PROGRAMS])
+    parser.add_argument("--seconds", type=float, default=120.0, help="of a program's search (%(default)s)")
     parser.add_argument("--work", nargs=2, metavar=("PROGRAM", "BATCH"), help="what the programs run")
     options = parser.parse_args()
     if options.work:
@@ -170,7 +172,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
         for name in options.only:
-            results.append(measure(name, Path(folder), uuid))
+            results.append(measure(name, Path(folder), uuid, options.seconds))
             within = [row["within"] for one in results for row in one.get("rows", ())]
             print(f"{sum(within)} of {len(within)} within their interval", flush=True)
             save(options.out, {"programs": results, "provenance": provenance()})
