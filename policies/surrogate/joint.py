@@ -270,7 +270,7 @@ class Joint:
 
     def pool(self, draw: np.random.Generator) -> Integers:
         """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
-        if self.size <= POOL:
+        if self.size <= POOL and not self.is_sample:
             return np.indices(self.shape).reshape(len(self.shape), -1).T
         drawn = np.stack([draw.integers(count, size=SAMPLE) for count in self.shape], axis=1)
         return np.unique(drawn, axis=0)
