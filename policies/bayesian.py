@@ -26,7 +26,7 @@ LEAST_START = 4  # trials of the start design; of a single workload with more tu
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
-STEPS = 6  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
+STEPS = 2  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 

@@ -190,6 +190,21 @@ def test_a_throttled_trial_is_confirmed_behind_many_ties() -> None:
     )
 
 
+def test_of_unsure_readings_the_lowest_expected_are_confirmed() -> None:
+    """A lucky reading does not keep out what is expected to cost less, though it read higher."""
+    trials = {
+        Trial((), number): replace(window(1.0 + 0.01 * number), makespan_uncertainty_s=0.1)
+        for number in range(30)
+    }
+    expected = {trial: 2.0 - trial.clock_mhz / 100 for trial in trials if trial.clock_mhz is not None}
+
+    by_reading = to_confirm(Objective("time"), trials, 0.01, by_clock)
+    found = to_confirm(Objective("time"), trials, 0.01, by_clock, expected)
+
+    assert by_reading[:3] == (Trial((), 0), Trial((), 1), Trial((), 2))
+    assert [trial.clock_mhz for trial in found[:8]] == [*range(29, 21, -1)]
+
+
 def test_a_search_for_time_is_confirmed_in_short_windows(store: Store) -> None:
     """No meter is opened, and what repeats takes some hundredths of a second."""
     outcome = tune(replace(REQUEST, policy="exhaustive", objective="time"), store, spec="sim:h200")

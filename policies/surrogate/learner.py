@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.model.plan import Configuration
-from tuner.model.trial import Measurement
+from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import PriorRun, Search
 
 from . import gaussian
@@ -332,6 +332,13 @@ class Learner:
         works = self._failures.log_chance_to_work(self._joint.features(rows))
         return self._outlook_of(rows, (mean, deviation, works), posterior, response)
 
+    def expected(self) -> tuple[Integers, Floats]:
+        """Numbers of the measurements in the posterior, and their costs without the noise of each."""
+        _, response = self._train()
+        y, noise = response.of(self._costs[self._learnt]), self._variances(self._learnt, response)
+        prior = self._believed(self.rows[self._learnt])
+        return self._learnt, response.costs(prior + self._posterior.without_noise(y - prior, noise))
+
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
         ranked = np.argsort(self._costs, kind="stable")[:CONTENDERS]
@@ -470,3 +477,27 @@ class SearchRun(JointRun):
         self.lowest.append(self.learner.lowest)
         if self.search.payback is not None:
             self.spent += self.search.payback.spent(measurement)
+
+
+def expected_costs(search: Search, measured: Mapping[Trial, Measurement]) -> dict[Trial, float]:
+    """Costs of valid trials as the surrogate expects them without the noise of their measurements.
+
+    The lowest of many noisy readings is low by chance; the surrogate knows what trials like it read.
+
+    Args:
+        search: its cost and noise are meant.
+        measured: the trials.
+    """
+    costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
+    valid = {trial: cost for trial, cost in costs.items() if np.isfinite(cost)}
+    draw = np.random.default_rng(search.seed)
+    joint = Joint(search, draw, [*valid])
+    rows = {trial: row for trial in valid if (row := joint.row(trial)) is not None}
+    learner = Learner(joint, draw, None)
+    for trial, row in rows.items():
+        learner.learn(row, valid[trial], search.noise(measured[trial]))
+    if not rows:
+        return valid
+    places, expected = learner.expected()
+    trials = [*rows]
+    return valid | {trials[place]: float(cost) for place, cost in zip(places, expected, strict=True)}
