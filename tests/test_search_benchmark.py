@@ -260,3 +260,20 @@ def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamesp
     text = benchmark.search_scores.brief(results)
     assert set(text.splitlines()) <= {*benchmark.search_scores.tables(results).splitlines()}
     assert begin + text + end in (ROOT / "docs/lab/methodologies.md").read_text()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_replay_by_another_loop_gives_the_same_digits(benchmark: SimpleNamespace, ends: bool) -> None:
+    """The row of a result is repeated by a script that shares neither its loop nor its scores."""
+    replay, games = script("search_replay"), benchmark.search_games
+    game = next(game for game in games.games_of(str(USERS)) if "transpose" in game.name)
+    plays = [games.play_policy(game, "local", seed, 30, ends=ends) for seed in range(2)]
+    row = benchmark.search_scores.row_of(
+        benchmark.search_scores.scored(game, "local", plays, (5, 30), ours=True)
+    )
+
+    found = replay.scores(
+        game.space, [replay.played(game.space, "local", seed, 30, ends=ends) for seed in range(2)], (5, 30)
+    )
+
+    assert {name: row.get(name, []) for name in found} == found
