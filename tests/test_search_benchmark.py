@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import inspect
+import itertools
 import json
 import math
 import sys
@@ -277,3 +278,13 @@ def test_a_replay_by_another_loop_gives_the_same_digits(benchmark: SimpleNamespa
     )
 
     assert {name: row.get(name, []) for name in found} == found
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.5, math.inf]), min_size=1, max_size=6), st.integers(1, 8))
+def test_what_random_draws_reach_is_the_mean_over_all_draws(times_s: list[float], draws: int) -> None:
+    """Every set of so many configurations is as likely as any other; failed ones have no efficiency."""
+    expected_of_random = script("search_scores").expected_of_random
+    best, sets = min(times_s), itertools.combinations(times_s, min(draws, len(times_s)))
+    shares = [0.0 if math.isinf(min(drawn)) else best / min(drawn) for drawn in sets]
+
+    assert expected_of_random(times_s, draws) == pytest.approx(sum(shares) / len(shares))
