@@ -263,7 +263,7 @@ class Joint:
 
     def traits(self, rows: Integers) -> Floats:
         """Traits of the only workload's configurations, shape (trials, traits)."""
-        return self._traits.rows[rows[:, 0]]
+        return np.asarray(self._traits.rows[rows[:, 0]])
 
     def trial(self, row: Integers) -> Trial:
         """The trial of a row."""
