@@ -286,7 +286,7 @@ class Joint:
         return np.array([*row, self._settings.index(trial.setting)], dtype=np.int64)
 
     def pool(self, draw: np.random.Generator) -> Integers:
-        """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
+        """All trials of a listed space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
         if self.size <= POOL and not self.is_sample:
             return np.indices(self.shape).reshape(len(self.shape), -1).T
         drawn = np.stack([draw.integers(count, size=SAMPLE) for count in self.shape], axis=1)
