@@ -45,7 +45,18 @@ from search_games import (
     play_policy,
     with_failures,
 )
-from search_scores import Result, against_random, brief, marks, plot, result_of, row_of, scored, tables
+from search_scores import (
+    Result,
+    against_random,
+    brief,
+    expected_of_random,
+    marks,
+    plot,
+    result_of,
+    row_of,
+    scored,
+    tables,
+)
 from trait_beliefs import believed, family_of
 from tuner.policies.surrogate import features, joint, learner
 
@@ -363,7 +374,7 @@ def _options() -> argparse.Namespace:
         "--family-out",
         action="store_true",
         help="group spaces by families of kernels, believe of traits what other families tell, and compare"
-        " ours with random",
+        " with what random draws are expected to reach",
     )
     parser.add_argument(
         "--failing", choices=FAILING, default="", help="let a third of every space fail: ours only"
@@ -404,11 +415,16 @@ def _run(options: argparse.Namespace) -> int:
         }
         plays = dict(_played(list(wanted), options.jobs))
     rows = [row_of(result) for result in _results(wanted, plays)]
+    if options.family_out:
+        times_s = {game.name: [*game.times_s.values()] for game in games.values()}
+        for row in rows:
+            expected = [expected_of_random(times_s[row["space"]], n) for n in row["budgets"]]
+            row["random"] = [round(each, 5) for each in expected]
     if options.out:
         options.out.write_text(_document(rows))
     _show(rows, options.plot, options.docs, options.out.stem if options.out else "")
     if options.family_out:
-        print(against_random([result_of(row) for row in rows]))
+        print(against_random(rows))
     return 0
 
 

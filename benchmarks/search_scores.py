@@ -222,23 +222,39 @@ def brief(results: Sequence[Result]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def against_random(results: Sequence[Result]) -> str:
-    """Markdown: means of our searches less that of `random`, with 95 % intervals over seeds, by group."""
-    base = {result.space: result for result in results if result.searcher == "random"}
-    budgets = results[0].budgets
+def expected_of_random(times_s: Sequence[float], draws: int) -> float:
+    """The mean efficiency of the best of so many random draws without repetition, exact.
+
+    Of n sorted times the i-th is the lowest of k drawn with the chance C(n - i, k - 1) / C(n, k).
+
+    Args:
+        times_s: of all configurations; infinity where one failed.
+        draws: k.
+    """
+    ordered, n = sorted(times_s), len(times_s)
+    k = min(draws, n)
+    chances = (math.comb(n - i, k - 1) / math.comb(n, k) for i in range(1, n - k + 2))
+    timed = zip(chances, ordered, strict=False)
+    return math.fsum(chance * ordered[0] / time_s for chance, time_s in timed if math.isfinite(time_s))
+
+
+def against_random(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: means of our searches less those of random draws, with 95 % intervals over seeds, by group.
+
+    Args:
+        rows: as `row_of` makes them, each with ``random``, what `expected_of_random` says of its budgets.
+    """
+    budgets = rows[0]["budgets"]
     lines = [f"| spaces | search | {' | '.join(map(str, budgets))} |", f"|---|---|{'---|' * len(budgets)}"]
-    for group in dict.fromkeys(result.group for result in results):
-        for mine in _by_searcher([r for r in results if r.group == group and r.space in base]):
-            cells = [_difference(mine, base, n) for n in budgets if mine[0].searcher != "random"]
-            lines += [f"| {group} ({len(mine)}) | {_label(mine[0])} | {' | '.join(cells)} |"] if cells else []
+    for group, search in dict.fromkeys((row["group"], row["search"]) for row in rows):
+        mine = [row for row in rows if (row["group"], row["search"]) == (group, search)]
+        cells = []
+        for place in range(len(budgets)):
+            mean = statistics.fmean(row["mean"][place] - row["random"][place] for row in mine)
+            variance = sum(row["deviation"][place] ** 2 / row["seeds"] for row in mine) / len(mine) ** 2
+            cells.append(f"{100 * mean:+.1f} ± {100 * 1.96 * math.sqrt(variance):.1f}")
+        lines.append(f"| {group} ({len(mine)}) | {search} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _difference(mine: Sequence[Result], base: Mapping[str, Result], n: int) -> str:
-    pairs = [(one, base[one.space]) for one in mine]
-    mean = statistics.fmean(one.mean(n) - other.mean(n) for one, other in pairs)
-    variance = sum(r.deviations[n] ** 2 / r.seeds for pair in pairs for r in pair) / len(pairs) ** 2
-    return f"{100 * mean:+.1f} ± {100 * 1.96 * math.sqrt(variance):.1f}"
 
 
 def _spaces(results: Sequence[Result]) -> int:

@@ -48,17 +48,8 @@ from .rating import (
 # all of these a larger radix is taken even when it lowers B_a. For large sizes (section IV-C) the number of
 # kernels comes first, then the guideline for each of them.
 #
-# Where the text is silent or needs a reading:
-#
-# * The radix stands before "both at their maximum", else it would never cost B_a: the FFT's (256, 4, 64) of
-#   Fig. 3(d) has radix 4 and 24 blocks where radix 2 has 64 warps and 32 blocks. It stands behind the 60 %:
-#   radix 8 would leave 50 % there. Below 60 % it comes first again ("in all previous steps").
-# * Equal B_a: more warps, then the larger P, as the last step says and as scan's P = 4 needs, where P = 2
-#   fills the multiprocessor as well.
-# * Shuffles are not a rule of their own ("implicitly"): they show in registers, S, B_a and W_SM; where all of
-#   these are equal, less shared memory is less communication, the first of the paper's premises.
-# * Several kernels: the fuller ones do not make up for the emptiest, so numbers are compared from the
-#   smallest on.
+# Where the text is silent or needs a reading, docs/lab/methodologies.md ("The embedded rule") says what is
+# done and why.
 
 ENOUGH_WARPS_EMBEDDED = 0.6  # of W^max: "keeps between [60% 100%]"
 
@@ -111,26 +102,9 @@ def _blocks(rated: CandidateRating) -> str:
 
 # --- The rule for large GPUs: bytes in flight, not occupancy.
 #
-# The premises are those of "Performance Tuning for GPU-Embedded Systems", section IV-A (less communication,
-# enough parallelism to hide latency, much work per thread). On a GPU with fast memory and many
-# multiprocessors they weigh otherwise:
-#
-# * Memory is the bound, and by Little's law a multiprocessor needs latency times bandwidth in flight: at some
-#   36 B/ns (4.8 TB/s over the 132 multiprocessors of an H200) and 0.7 us under load, 25 KiB read, and as much
-#   written. Blocks load at their beginning and store at their end, so that resident blocks have to hold twice
-#   that. More than enough gains nothing, and occupancy is no aim of its own: a few warps with many elements
-#   each have as much under way.
-# * Then small blocks: few warps wait at a barrier, and while one block computes others load.
-# * Of what is left, threads with few elements (their accesses lie close together) and little communication.
-#
-# A problem that several blocks share (the large sizes of section IV-C) is bound by what passes between blocks
-# instead: fewest passes over memory, then as much of the problem on the chip as possible. Blocks that stay
-# fetch their next tile while they compute and need no other warps for that; a larger radix saves exchanges;
-# what dynamic shared memory is left holds tiles fetched ahead. Blocks that come and go need half of the
-# warps.
-#
-# The order of the first list was found on N = 128, 512 and 2048 of the single-kernel operations on an H200,
-# the second one with all its sizes in view: docs/lab/methodologies.md says what each criterion is worth.
+# The premises are those of "Performance Tuning for GPU-Embedded Systems", section IV-A. How they weigh on a
+# GPU with fast memory and many multiprocessors, what each criterion is worth, and on which sizes their order
+# was found, says docs/lab/methodologies.md ("The server rule").
 
 KIB = 1024
 # In flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same.

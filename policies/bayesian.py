@@ -6,6 +6,7 @@ tasks that are learnt together and expected improvement from GPTune; both are th
 
 import math
 from collections.abc import Generator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from .descent import Attempt
 from .independent import SweepTime
 from .stopping import StopRule
 from .surrogate.features import Integers
-from .surrogate.joint import Joint, start_rows
+from .surrogate.joint import Joint
 from .surrogate.learner import Learner, SearchRun, best_known, learnt, nearest
 from .surrogate.outlook import Proposal
 
@@ -26,7 +27,7 @@ LEAST_START = 4  # trials of the start design; of a single workload with more tu
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
-STEPS = 6  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
+STEPS = 2  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 
@@ -67,8 +68,8 @@ def bayesian(
     joint = Joint(search, draw, seeds, sources)
     run = SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
-    yield from run.measure(_start(run, seeds, 0 if sources else _wanted(joint), draw))
-    yield from run.measure(_start(run, [], run.learner.failures, draw))
+    yield from run.measure(run.start(seeds, 0 if sources else _wanted(joint), draw))
+    yield from run.measure(run.start([], run.learner.failures, draw))
     stop = StopRule(run, patience)
     sweep = SweepTime(search, sweep_s)
     while True:
@@ -79,7 +80,7 @@ def bayesian(
                 continue
         if stop.now():
             break
-        proposals = _acquire(run, draw)
+        proposals = run.acquire(partial(_next, run, draw))
         if not proposals:
             break
         proposals = stop.paying(proposals)
@@ -99,20 +100,6 @@ def _swept(
             return
         following = begin + CHUNK
         yield from run.measure(rows[begin:following], rows[following : following + AHEAD * CHUNK])
-
-
-def _acquire(run: SearchRun, draw: np.random.Generator) -> list[Proposal]:
-    """The next trials: as many as are measured at once, each chosen as if those before were measured."""
-    chosen: list[Proposal] = []
-    while len(chosen) < run.search.parallel:
-        proposal = _next(run, draw, len(chosen))
-        if proposal is None:
-            break
-        chosen.append(proposal)
-        if len(chosen) < run.search.parallel:
-            run.learner.suppose(proposal.row)
-    run.learner.forget()
-    return chosen
 
 
 def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal | None:
@@ -168,15 +155,3 @@ def _seeds(search: Search, answered: tuple[Configuration, ...]) -> list[Trial]:
     if len(search.workloads) > 1:  # of a single workload the surrogate itself learns what is known
         seeds.append(tuple(best_known(search, i) or default for i, default in enumerate(search.defaults)))
     return [Trial(configurations, search.clocks[0]) for configurations in dict.fromkeys(seeds)]
-
-
-def _start(run: SearchRun, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
-    """The first trials: the seeds, and ``count`` more that tell much of the space.
-
-    Without seeds they stand in for others that failed, and rather work than fail.
-    """
-    rows = [row for row in map(run.joint.row, seeds) if row is not None]
-    rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]
-    pool = run.learner.unmeasured() if seeds else run.learner.promising()
-    measured = np.vstack([run.learner.rows, *(row[None, :] for row in rows)])
-    return rows + start_rows(run.joint, pool, measured, count, draw)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from .descent import Attempt
 from .stopping import ALL_FAIL, LEAST_EVALUATIONS, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.features import Floats, Integers
-from .surrogate.joint import Joint, JointRun, start_rows
-from .surrogate.learner import best_known
-from .surrogate.outlook import hypervolume
+from .surrogate.joint import Joint
+from .surrogate.learner import JointRun, best_known
+from .surrogate.outlook import Proposal, hypervolume
 
 BELIEVED = 0.1  # of `GAIN`: predictions of less are believed; they are of one evaluation, not of all
 SHARE = 1 / 2  # of the evaluations, which must have added less than `GAIN`
@@ -50,17 +51,13 @@ def pareto(search: Search, *, patience: float | None = None) -> Attempt:
     seeds = _seeds(search)
     joint = Joint(search, draw, seeds)
     run = _FrontRun(search, joint, CostPair(joint, draw))
-    rows = [row for row in map(joint.row, seeds) if row is not None]
-    rows = [row for row in rows if tuple(row.tolist()) not in run.pair.measured]
-    measured = np.vstack([run.pair.rows, *(row[None, :] for row in rows)])
-    count = max(LEAST_START, joint.tunables)
-    yield from run.measure(rows + start_rows(joint, run.pair.unmeasured(), measured, count, draw))
+    yield from run.measure(run.start(seeds, max(LEAST_START, joint.tunables), draw))
     while not run.ends(patience):
-        proposals = _acquire(run, draw)
+        proposals = run.acquire(partial(_next, run, draw))
         if not proposals:
             break
         likely = [] if run.seen is None else run.seen.first(AHEAD * search.parallel)
-        yield from run.measure(proposals, likely)
+        yield from run.measure([proposal.row for proposal in proposals], likely)
     return run.best
 
 
@@ -73,36 +70,34 @@ class _FrontRun(JointRun):
         seen: the latest outlook over all.
     """
 
-    def __init__(self, search: Search, joint: Joint, pair: CostPair) -> None:
+    learner: CostPair
+
+    def __init__(self, search: Search, joint: Joint, learner: CostPair) -> None:
         super().__init__(search, joint)
-        self.pair = pair
+        self.learner = learner
         self.fronts: list[Floats] = []
         self.best: Trial | None = None
         self.seen: FrontOutlook | None = None
         self._lowest = math.inf
         self.learn_prior()
 
-    def rule_out(self, row: Integers) -> None:
-        """See ``JointRun.rule_out``."""
-        self.pair.rule_out(row)
-
     def learn(self, row: Integers, measurement: Measurement) -> None:
         """See ``JointRun.learn``."""
         first, second = self.search.criteria
         costs = first.cost(measurement), second.cost(measurement)
-        self.pair.learn(row, costs, (first.noise(measurement), second.noise(measurement)))
-        self.fronts.append(self.pair.front)
+        self.learner.learn(row, costs, (first.noise(measurement), second.noise(measurement)))
+        self.fronts.append(self.learner.front)
         cost = self.search.cost(measurement)
         if cost < self._lowest:
             self.best, self._lowest = self.joint.trial(row), cost
 
     def ends(self, patience: float | None) -> bool:
         """Return True if the search ends here, and tell the user the reason."""
-        if not len(self.pair.valid):
+        if not len(self.learner.valid):
             if self.evaluations >= ALL_FAIL:
                 self.search.tell(f"done: all {self.evaluations} trials failed")
             return self.evaluations >= ALL_FAIL
-        self.seen = self.pair.outlook()
+        self.seen = self.learner.outlook()
         return self._is_enough() if patience is None else self._is_quiet(patience)
 
     def _is_enough(self) -> bool:
@@ -118,7 +113,7 @@ class _FrontRun(JointRun):
         if count <= latest or self.evaluations < max(LEAST_EVALUATIONS, around) or self.seen is None:
             return False
         added, least = self._added(latest), max(GAIN, self._told_apart())
-        expected = self.seen.expected_gain
+        expected = self.seen.best.gain
         if added >= least or expected >= BELIEVED * least:
             return False
         self.search.tell("done: the rest is expected to add too little to the front")
@@ -146,35 +141,21 @@ class _FrontRun(JointRun):
         """Return the share of hypervolume that a shift of the front by its uncertainty adds."""
         front = self.fronts[-1]
         reference = reference_of(front)
-        return hypervolume(front - self.pair.noise, reference) / hypervolume(front, reference) - 1.0
+        return hypervolume(front - self.learner.noise, reference) / hypervolume(front, reference) - 1.0
 
 
-def _acquire(run: _FrontRun, draw: np.random.Generator) -> list[Integers]:
-    """The next trials: as many as are measured at once, each chosen as if those before were measured."""
-    chosen: list[Integers] = []
-    while len(chosen) < run.search.parallel:
-        row = _next(run, draw, len(chosen))
-        if row is None:
-            break
-        chosen.append(row)
-        if len(chosen) < run.search.parallel:
-            run.pair.suppose(row)
-    run.pair.forget()
-    return chosen
-
-
-def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Integers | None:
+def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Proposal | None:
     """The next trial: of all, or of a sample and of the neighbours of a point of the front in turn."""
-    pair, turn = run.pair, run.evaluations + supposed
-    if not len(pair.valid):
-        rows = pair.unmeasured()
-        return rows[int(draw.integers(len(rows)))] if len(rows) else None
-    if turn % 2 and pair.is_sampled:
-        centres = pair.front_rows()
-        near = pair.outlook_near(centres[turn // 2 % len(centres)])
+    learner, turn = run.learner, run.evaluations + supposed
+    if not len(learner.valid):
+        rows = learner.unmeasured()
+        return Proposal(rows[int(draw.integers(len(rows)))], math.inf) if len(rows) else None
+    if turn % 2 and learner.is_sampled:
+        centres = learner.front_rows()
+        near = learner.outlook_near(centres[turn // 2 % len(centres)])
         if near is not None:
             return near.best
-    outlook = pair.outlook()
+    outlook = learner.outlook()
     return None if outlook is None else outlook.best
 
 

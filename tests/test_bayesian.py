@@ -13,7 +13,7 @@ from policy_driver import Measure, candidate, makespan, play, result, search_ove
 from tuner.policies.bayesian import AHEAD, LEAST_START, bayesian
 from tuner.policies.stopping import ALL_FAIL, FLAT, ROOTS
 from tuner.policies.surrogate.joint import Joint
-from tuner.policies.surrogate.learner import Learner
+from tuner.policies.surrogate.learner import Learner, expected_costs
 from tuner.policies.surrogate.outlook import Proposal
 
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
@@ -471,3 +471,22 @@ def test_a_climb_ends_no_lower_than_it_began(seed: int) -> None:
     assert gains[0] == start.gain < gains[-1]
     assert gains == sorted(gains)
     assert tuple(learner.climbed(start, 8).row.tolist()) not in learner.measured
+
+
+def test_costs_without_noise_are_nearer_to_the_true_ones() -> None:
+    """Of noisy readings of a smooth valley the surrogate makes better ones; of sure readings none others."""
+    draw = np.random.default_rng(0)
+    search = search_over(space())
+    trials = [Trial((one.configuration,)) for one in search.candidates[0]][::2]
+    true = costs(bowl, trials)
+    factors = np.exp(0.1 * draw.standard_normal(len(trials)))
+    noisy = {
+        trial: result(cost * factor, [1.0]) for trial, cost, factor in zip(trials, true, factors, strict=True)
+    }
+
+    expected = expected_costs(replace(search, noise=lambda _: 0.1), noisy)
+    sure = expected_costs(search, noisy)
+
+    errors = [abs(math.log(expected[trial] / cost)) for trial, cost in zip(trials, true, strict=True)]
+    assert np.mean(errors) < 0.7 * np.mean(np.abs(np.log(factors)))
+    assert [sure[trial] for trial in trials] == pytest.approx([makespan(noisy[trial]) for trial in trials])

@@ -53,6 +53,7 @@ ELSEWHERE = {  # played in small by a test of their own
     "neighbour_influence": "test_fleet",
     "referee": "test_counter_log",
     "search": "test_search_benchmark",
+    "search_replay": "test_search_benchmark",
     "sensor_models": "test_power_identify",
     "shipped_report": "test_html_report",
     "verification": "test_fleet",

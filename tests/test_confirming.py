@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tuner.policies.surrogate import learner
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 from tuning_runs import REQUEST, tune, tune_on, warming_setup
@@ -38,6 +39,7 @@ from tuner.model.trial import (
     stated,
 )
 from tuner.report.trials_table import ranked_trials
+from tuner.search import session
 from tuner.search.answer import contenders, to_confirm
 from tuner.search.plan import resolve
 from tuner.search.session import TrialEvent
@@ -188,6 +190,37 @@ def test_a_throttled_trial_is_confirmed_behind_many_ties() -> None:
     assert held_back not in to_confirm(
         Objective("time"), {held_back: window(1.3, throttled), **lasting}, 0.01, by_clock
     )
+
+
+def test_of_unsure_readings_the_lowest_expected_are_confirmed() -> None:
+    """A lucky reading does not keep out what is expected to cost less, though it read higher."""
+    trials = {
+        Trial((), number): replace(window(1.0 + 0.01 * number), makespan_uncertainty_s=0.1)
+        for number in range(30)
+    }
+    expected = {trial: 2.0 - trial.clock_mhz / 100 for trial in trials if trial.clock_mhz is not None}
+
+    by_reading = to_confirm(Objective("time"), trials, 0.01, by_clock)
+    found = to_confirm(Objective("time"), trials, 0.01, by_clock, expected)
+
+    assert by_reading[:3] == (Trial((), 0), Trial((), 1), Trial((), 2))
+    assert [trial.clock_mhz for trial in found[:8]] == [*range(29, 21, -1)]
+
+
+def test_a_run_of_unsure_readings_asks_the_surrogate(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the slowest expected to cost least, it would be measured again."""
+    monkeypatch.setattr(session, "UNSURE", -1.0)
+    monkeypatch.setattr(
+        learner,
+        "expected_costs",
+        lambda search, known: {trial: 1.0 / search.cost(one) for trial, one in known.items()},
+    )
+
+    outcome = tune(replace(REQUEST, policy="exhaustive", objective="time"), store, spec="sim:h200")
+
+    read_s = [one.makespan_s or 0.0 for one in outcome.searched]
+    slowest, _ = outcome.trials[read_s.index(max(read_s))]
+    assert slowest in outcome.paired.joined()
 
 
 def test_a_search_for_time_is_confirmed_in_short_windows(store: Store) -> None:

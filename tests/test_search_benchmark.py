@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import inspect
+import itertools
 import json
 import math
 import sys
@@ -260,3 +261,30 @@ def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamesp
     text = benchmark.search_scores.brief(results)
     assert set(text.splitlines()) <= {*benchmark.search_scores.tables(results).splitlines()}
     assert begin + text + end in (ROOT / "docs/lab/methodologies.md").read_text()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_replay_by_another_loop_gives_the_same_digits(benchmark: SimpleNamespace, ends: bool) -> None:
+    """The row of a result is repeated by a script that shares neither its loop nor its scores."""
+    replay, games = script("search_replay"), benchmark.search_games
+    game = next(game for game in games.games_of(str(USERS)) if "transpose" in game.name)
+    plays = [games.play_policy(game, "local", seed, 30, ends=ends) for seed in range(2)]
+    row = benchmark.search_scores.row_of(
+        benchmark.search_scores.scored(game, "local", plays, (5, 30), ours=True)
+    )
+
+    found = replay.scores(
+        game.space, [replay.played(game.space, "local", seed, 30, ends=ends) for seed in range(2)], (5, 30)
+    )
+
+    assert {name: row.get(name, []) for name in found} == found
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.5, math.inf]), min_size=1, max_size=6), st.integers(1, 8))
+def test_what_random_draws_reach_is_the_mean_over_all_draws(times_s: list[float], draws: int) -> None:
+    """Every set of so many configurations is as likely as any other; failed ones have no efficiency."""
+    expected_of_random = script("search_scores").expected_of_random
+    best, sets = min(times_s), itertools.combinations(times_s, min(draws, len(times_s)))
+    shares = [0.0 if math.isinf(min(drawn)) else best / min(drawn) for drawn in sets]
+
+    assert expected_of_random(times_s, draws) == pytest.approx(sum(shares) / len(shares))

@@ -173,3 +173,18 @@ def test_a_definite_matrix_gets_its_own_factor() -> None:
     factor = cholesky(matrix)
 
     assert factor @ factor.T == pytest.approx(matrix)
+
+
+def test_a_noisy_reading_is_drawn_to_what_its_like_read() -> None:
+    """A lucky reading among like ones is corrected, a sure one stays, as the whole posterior says."""
+    seen, noise = points(9), np.array([*[0.3] * 8, 0.0])
+    y = np.array([-2.0, *[0.1] * 7, 0.5])
+    posterior = Posterior(model(), seen)
+    posterior.add(seen, noise)
+
+    found = posterior.without_noise(y, noise)
+
+    signal = model().covariance(seen, seen) + np.diag(model().nuggets(seen))
+    assert found == pytest.approx(signal @ np.linalg.solve(signal + np.diag(noise), y))
+    assert found[0] > -1.9
+    assert found[8] == pytest.approx(0.5)

@@ -248,6 +248,7 @@ def test_any_costs_have_responses(costs: list[float]) -> None:
 
     assert np.all(np.isfinite(y))
     assert np.all(np.diff(y) >= 0)
+    assert respond(np.array(costs)).costs(y) == pytest.approx(np.maximum(costs, 1e-300))
 
 
 def space(count: int) -> list[Candidate]:

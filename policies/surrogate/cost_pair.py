@@ -7,12 +7,11 @@ from functools import cached_property
 import numpy as np
 
 from . import gaussian
-from .failures import FailureModel
 from .features import Floats, Integers
 from .gaussian import Posterior
-from .joint import Joint, Pool
-from .learner import MOST_POINTS, REFIT
-from .outlook import front_of, hypervolume, log_expected_hypervolume_improvement
+from .joint import Joint
+from .learner import MOST_POINTS, REFIT, Surrogate
+from .outlook import Proposal, front_of, hypervolume, log_expected_hypervolume_improvement
 
 MARGIN = 0.1  # of the front's extent in a log cost, by which the reference point lies beyond it
 LEAST_MARGIN = 0.05  # of a log cost: a front of one point has no extent
@@ -47,47 +46,32 @@ class FrontOutlook:
         return gain + self.works
 
     @property
-    def best(self) -> Integers:
-        """The row of highest expected hypervolume improvement."""
-        return np.asarray(self.rows[int(np.argmax(self.log_gain))])
-
-    @property
-    def expected_gain(self) -> float:
-        """Highest expected hypervolume improvement, by the present hypervolume."""
-        volume = hypervolume(self.front, self.reference)
-        return float(np.exp(np.max(self.log_gain)) / volume) if volume > 0 else np.inf
+    def best(self) -> Proposal:
+        """The trial of highest expected hypervolume improvement, by the present hypervolume."""
+        best, volume = int(np.argmax(self.log_gain)), hypervolume(self.front, self.reference)
+        return Proposal(
+            self.rows[best], float(np.exp(self.log_gain[best]) / volume) if volume > 0 else np.inf
+        )
 
     def first(self, count: int) -> list[Integers]:
         """The ``count`` rows of highest expected hypervolume improvement, the highest first."""
         return list(self.rows[np.argsort(-self.log_gain, kind="stable")[:count]])
 
 
-class CostPair:
+class CostPair(Surrogate):
     """Measurements of two costs over a joint space, and a Gaussian process of the logarithm of each."""
 
     def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
-        self._joint = joint
-        self._pool = Pool(joint, draw)
-        self.measured = self._pool.measured
-        self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
+        super().__init__(joint, draw)
         self._logs = np.zeros((0, 2))  # NaN where a trial failed
         self._noises = np.zeros((0, 2))
         self._models = [gaussian.prior(joint.groups)] * 2
-        self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posteriors, in their order
-        self._fit_at = 0
-        self._supposed: list[tuple[Integers, Floats]] = []  # rows taken for measured, and their means
-        self._pool_features = joint.features(self._pool.rows)
-        self._failures = FailureModel(joint.groups, self._pool_features)
+        self._supposed = np.zeros((0, 2))  # means of what is pending
 
     @property
     def valid(self) -> Integers:
         """Numbers of the measurements that did not fail."""
         return np.flatnonzero(np.isfinite(self._logs).all(axis=1))
-
-    @property
-    def is_sampled(self) -> bool:
-        """True where the pool is a sample of the space."""
-        return self._joint.is_sample or len(self._pool.rows) < self._joint.size
 
     @property
     def front(self) -> Floats:
@@ -115,35 +99,20 @@ class CostPair:
         """
         works = bool(np.isfinite(costs).all())
         logs = np.log(np.maximum(costs, _LEAST_COST)) if works else np.full(2, np.nan)
-        self.rows = np.vstack([self.rows, row[None, :]])
+        self._take_in(row, works=works)
         self._logs = np.vstack([self._logs, logs])
         self._noises = np.vstack([self._noises, np.nan_to_num(noises, posinf=0.0)])
-        self._failures.add(self._joint.features(row[None, :]), np.array([0.0 if works else 1.0]))
-        self.rule_out(row)
-
-    def rule_out(self, row: Integers) -> None:
-        """Never propose a trial again."""
-        self._pool.rule_out(row)
 
     def suppose(self, row: Integers) -> None:
-        """Take a trial for measured at what is predicted of it, until ``forget``: the Kriging believer."""
-        mean = np.zeros(2)
-        if len(self.valid):
-            mean, _ = self._predict_at(row[None, :])
-        self._supposed.append((row, mean.reshape(2)))
-        self.rule_out(row)
+        """See ``Surrogate.suppose``."""
+        mean = self._predict_at(row[None, :])[0] if len(self.valid) else np.zeros((1, 2))
+        self._supposed = np.vstack([self._supposed, mean])
+        super().suppose(row)
 
     def forget(self) -> None:
-        """Take back all that was supposed."""
-        for row, _ in self._supposed:
-            self._pool.take_back(row)
-        self._supposed = []
-
-    def unmeasured(self) -> Integers:
-        """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
-        if not self._pool.free.any() and self.is_sampled:
-            self._redraw()
-        return self._pool.unmeasured()
+        """See ``Surrogate.forget``."""
+        self._supposed = self._supposed[:0]
+        super().forget()
 
     def outlook(self) -> FrontOutlook | None:
         """Return the prediction for the pool; None if nothing of it is left, or all have failed."""
@@ -166,7 +135,7 @@ class CostPair:
         return self._outlook(rows, mean, deviation, works)
 
     def _outlook(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> FrontOutlook:
-        front = front_of(np.vstack([self.front, *(point[None, :] for _, point in self._supposed)]))
+        front = front_of(np.vstack([self.front, self._supposed]))
         return FrontOutlook(rows, mean, deviation, works, front, reference_of(front))
 
     def _pool_prediction(self, cost: int) -> tuple[Floats, Floats]:
@@ -189,12 +158,10 @@ class CostPair:
         """The posterior of a cost and the standardised logarithms it is of; with what is supposed."""
         posterior = self._posteriors[cost]
         y = self._standard(self._logs[self._learnt, cost], cost)
-        if self._supposed:
+        if self._pending:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
-            rows = np.array([row for row, _ in self._supposed], dtype=np.int64)
-            posterior.add(self._joint.features(rows), np.zeros(len(rows)))
-            means = np.array([mean[cost] for _, mean in self._supposed])
-            y = np.append(y, self._standard(means, cost))
+            posterior.add(self._features(np.array(self._pending)), np.zeros(len(self._pending)))
+            y = np.append(y, self._standard(self._supposed[:, cost], cost))
         return posterior, y
 
     def _train(self) -> None:
@@ -205,12 +172,12 @@ class CostPair:
         new = valid[valid > self._learnt.max(initial=-1)]
         if len(new):
             for cost, posterior in enumerate(self._posteriors):
-                posterior.add(self._joint.features(self.rows[new]), self._variances(new, cost))
+                posterior.add(self._features(self.rows[new]), self._variances(new, cost))
             self._learnt = np.append(self._learnt, new)
 
     def _fit(self, chosen: Integers) -> None:
         """Fit all hyper-parameters again, and start posteriors with them."""
-        logs, x = self._logs[chosen], self._joint.features(self.rows[chosen])
+        logs, x = self._logs[chosen], self._features(self.rows[chosen])
         self._middle, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), _LEAST_SCALE)
         if self.is_sampled:
             self._redraw()
@@ -223,8 +190,7 @@ class CostPair:
             self._posteriors.append(Posterior(self._models[cost], self._pool_features))
             self._posteriors[cost].add(x, noise)
         self._learnt = chosen
-        count = len(self.valid)
-        self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
+        self._fit_later(REFIT, len(self.valid))
 
     def _standard(self, logs: Floats, cost: int) -> Floats:
         """Logarithms of a cost, about zero mean and unit variance."""
@@ -232,13 +198,6 @@ class CostPair:
 
     def _variances(self, chosen: Integers, cost: int) -> Floats:
         return np.asarray((self._noises[chosen, cost] / self._scale[cost]) ** 2)
-
-    def _redraw(self) -> None:
-        """Go on with another sample of a large space."""
-        self._pool.draw()
-        self._pool_features = self._joint.features(self._pool.rows)
-        self._failures.set_pool(self._pool_features)
-        self._fit_at = 0
 
 
 def reference_of(front: Floats) -> Floats:

@@ -44,10 +44,9 @@ class FailureModel:
         self._explains = False
 
     def set_pool(self, pool: Floats) -> None:
-        """Ask about another pool, shape (m, features); outcomes stay, and the process is fitted anew."""
+        """Ask about another pool, shape (m, features); outcomes stay."""
         self._pool = pool
-        self._model = gaussian.prior(self._model.groups)
-        self._fit_at = 0
+        self._start()
 
     def add(self, x: Floats, failed: Floats) -> None:
         """Learn outcomes: features, shape (k, features), and 1 for what failed, shape (k,)."""
@@ -74,12 +73,16 @@ class FailureModel:
             self._learnt = np.arange(max(0, count - MOST_OUTCOMES), count)
             x, y = self._x[self._learnt], (self._failed[self._learnt] - middle) / scale
             self._model = gaussian.fit(self._model, x, y, np.zeros(len(y)))
-            self._posterior = Posterior(self._model, self._pool)
-            self._posterior.add(x, np.zeros(len(y)))
+            self._start()
             by_rate = -0.5 * float(y @ y)
             self._explains = self._posterior.log_likelihood(y) > by_rate + STRONG
             self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
         new = np.arange(self._learnt[-1] + 1, count)
-        if len(new):
+        if self._explains and len(new):
             self._posterior.add(self._x[new], np.zeros(len(new)))
             self._learnt = np.append(self._learnt, new)
+
+    def _start(self) -> None:
+        """Start a posterior of what was learnt, over the pool."""
+        self._posterior = Posterior(self._model, self._pool)
+        self._posterior.add(self._x[self._learnt], np.zeros(len(self._learnt)))

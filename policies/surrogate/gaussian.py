@@ -357,6 +357,18 @@ class Posterior:
         spread = np.maximum(spread, _LEAST_SPREAD) + self._model.nuggets(x)
         return self.whitened(y) @ rows, np.sqrt(spread)
 
+    def without_noise(self, y: Floats, noise: Floats) -> Floats:
+        """Mean of what was seen without the noise of its measurement, y - noise K⁻¹ y, shape (n,).
+
+        What the nugget stands for is repeated, and stays. See Rasmussen and Williams, "Gaussian Processes for
+        Machine Learning" (2006), equation 2.25.
+
+        Args:
+            y: what was seen, in the order it was added, shape (n,).
+            noise: known variance of each measurement, as it was added, shape (n,).
+        """
+        return np.asarray(y - noise * scipy.linalg.lapack.dpotrs(self._factor, y, lower=1)[0])
+
     def log_likelihood(self, y: Floats) -> float:
         """Logarithm of the marginal likelihood of what was seen, up to a constant for each of it."""
         white = self.whitened(y)

@@ -2,14 +2,15 @@
 
 import math
 import statistics
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.model.plan import Configuration, without_place
-from tuner.model.trial import GpuSetting, Measurement, Status, Trial
+from tuner.model.trial import GpuSetting, Trial
 from tuner.space.search_view import Candidate, PriorRun, Search
 
 from .features import Encoding, Floats, Integers, TraitScale, beliefs, encoding, latin
@@ -108,8 +109,29 @@ def slowdown(posterior: Posterior, others: Floats, y: Floats, scale: float) -> f
 MOST_CANDIDATES = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
 POOL = 16_384  # a space of at most so many trials is scored as a whole
 SAMPLE = 4_096  # trials of a larger one that are scored at once
+ROOM = 1.5  # times as many as there are, when room for more choices is made
 AROUND = 512  # choices of an axis that are looked at for neighbours
 NEAR = 24  # neighbours looked at, where so many are not yet measured
+
+
+class Growing:
+    """Rows of numbers with room for more behind them: large spaces take some in with every look around.
+
+    Attributes:
+        rows: shape (n, columns). They lie column by column, as `Joint.neighbours` compares whole columns.
+    """
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self.rows = self._room = np.asfortranarray(rows)
+
+    def append(self, more: NDArray[Any]) -> None:
+        """Put rows behind the others."""
+        before, count = len(self.rows), len(self.rows) + len(more)
+        if count > len(self._room):
+            self._room = np.empty((int(ROOM * count), more.shape[1]), dtype=more.dtype, order="F")
+            self._room[:before] = self.rows
+        self._room[before:count] = more
+        self.rows = self._room[:count]
 
 
 @dataclass(frozen=True)
@@ -122,8 +144,8 @@ class Axis:
         groups: length scale of every feature.
     """
 
-    codes: Integers
-    features: Floats
+    codes: Growing
+    features: Growing
     groups: Integers
 
     @property
@@ -131,13 +153,8 @@ class Axis:
         """Length scales it has."""
         return int(self.groups.max(initial=-1)) + 1
 
-    def extended(self, other: "Axis") -> "Axis":
-        """With further choices behind its own."""
-        return Axis(
-            np.vstack([self.codes, other.codes]),
-            np.vstack([self.features, other.features]),
-            self.groups,
-        )
+    def __len__(self) -> int:
+        return len(self.codes.rows)
 
 
 class Joint:
@@ -191,15 +208,15 @@ class Joint:
         ]
         believed = not self.several and not self.doubtful
         self._scale = TraitScale(search.candidates[0], self._choices[0], search.limits) if believed else None
-        self._traits = np.zeros((0, 0)) if self._scale is None else self._scale.table
+        self._traits = Growing(np.zeros((0, 0)) if self._scale is None else self._scale.table)
         self._alone = [costs_alone(search, workload) for workload in range(len(self._choices))]
         axes = [
             _axis(encoded, choices, slower_alone(run, choices))
             for encoded, choices, run in zip(self.encodings, self._choices, self._alone, strict=True)
         ]
         self._axes = [*axes, _setting_axis(self._settings)]
-        self.shape = tuple(len(axis.codes) for axis in self._axes)
-        self.tunables = sum(axis.codes.shape[1] for axis in self._axes)
+        self.shape = tuple(len(axis) for axis in self._axes)
+        self.tunables = sum(axis.codes.rows.shape[1] for axis in self._axes)
         starts = np.cumsum([0, *(axis.lengths for axis in axes)])
         self.groups = np.concatenate([a.groups + s for a, s in zip(self._axes, starts, strict=True)])
 
@@ -223,11 +240,11 @@ class Joint:
 
     def features(self, rows: Integers) -> Floats:
         """Features, shape (trials, features)."""
-        return np.hstack([axis.features[rows[:, i]] for i, axis in enumerate(self._axes)])
+        return np.hstack([axis.features.rows[rows[:, i]] for i, axis in enumerate(self._axes)])
 
     def codes(self, rows: Integers) -> Integers:
         """Ranks of all tunables, shape (trials, tunables)."""
-        return np.hstack([axis.codes[rows[:, i]] for i, axis in enumerate(self._axes)])
+        return np.hstack([axis.codes.rows[rows[:, i]] for i, axis in enumerate(self._axes)])
 
     @property
     def doubtful(self) -> bool:
@@ -242,11 +259,11 @@ class Joint:
     @property
     def has_traits(self) -> bool:
         """True if there are beliefs about the configurations by their traits."""
-        return bool(self._traits.any())
+        return bool(self._traits.rows.any())
 
     def traits(self, rows: Integers) -> Floats:
         """Traits of the only workload's configurations, shape (trials, traits)."""
-        return self._traits[rows[:, 0]]
+        return np.asarray(self._traits.rows[rows[:, 0]])
 
     def trial(self, row: Integers) -> Trial:
         """The trial of a row."""
@@ -269,8 +286,8 @@ class Joint:
         return np.array([*row, self._settings.index(trial.setting)], dtype=np.int64)
 
     def pool(self, draw: np.random.Generator) -> Integers:
-        """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
-        if self.size <= POOL:
+        """All trials of a listed space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
+        if self.size <= POOL and not self.is_sample:
             return np.indices(self.shape).reshape(len(self.shape), -1).T
         drawn = np.stack([draw.integers(count, size=SAMPLE) for count in self.shape], axis=1)
         return np.unique(drawn, axis=0)
@@ -284,7 +301,8 @@ class Joint:
         self._look_around(row)
         rows, steps = [], []
         for i, axis in enumerate(self._axes):
-            differing = (axis.codes != axis.codes[row[i]]).sum(axis=1)
+            codes = axis.codes.rows
+            differing = (codes != codes[row[i]]).sum(axis=1)
             near = least(differing, AROUND)
             moved = np.repeat(row[None, :], len(near), axis=0)
             moved[:, i] = near
@@ -317,12 +335,13 @@ class Joint:
         self._choices[workload] = choices = [*choices, *configurations]
         self._number[workload].update((c, before + i) for i, c in enumerate(configurations))
         alone = slower_alone(self._alone[workload], choices)[before:]
-        more = _axis(self.encodings[workload], configurations, alone)
-        self._axes[workload] = self._axes[workload].extended(more)
+        codes = self.encodings[workload].codes(configurations)
+        self._axes[workload].codes.append(codes)
+        self._axes[workload].features.append(np.hstack([self.encodings[workload].features(codes), alone]))
         self._unlikely[workload] = np.append(self._unlikely[workload], unlikely(new, configurations))
         if self._scale is not None:
-            self._traits = np.vstack([self._traits, self._scale.of(new)])
-        self.shape = tuple(len(axis.codes) for axis in self._axes)
+            self._traits.append(self._scale.of(new))
+        self.shape = tuple(len(axis) for axis in self._axes)
 
 
 class Pool:
@@ -388,8 +407,8 @@ def _axis(encoded: Encoding, choices: Sequence[Configuration], alone: Floats) ->
     codes, groups = encoded.codes(choices), encoded.groups
     lengths = int(groups.max(initial=-1)) + 1
     return Axis(
-        codes,
-        np.hstack([encoded.features(codes), alone]),
+        Growing(codes),
+        Growing(np.hstack([encoded.features(codes), alone])),
         np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
     )
 
@@ -408,7 +427,7 @@ def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
             features.append(codes / (len(distinct) - 1))
     codes = np.hstack(columns)
     groups = np.arange(len(columns) - 1, dtype=np.int64)
-    return Axis(codes, np.hstack(features), groups)
+    return Axis(Growing(codes), Growing(np.hstack(features)), groups)
 
 
 # --- Transforms costs for the surrogate: logarithms, the slow half compressed, standardised.
@@ -437,6 +456,11 @@ class CostTransform:
     def of(self, costs: Floats) -> Floats:
         """Responses of costs, shape (n,)."""
         return (_bent(_logs(costs), self.bend) - self.middle) / self.scale
+
+    def costs(self, responses: Floats) -> Floats:
+        """Costs of responses, shape (n,): the inverse of ``of``."""
+        logs = self.middle + self.scale * responses
+        return np.asarray(np.exp(np.where(logs > self.bend, self.bend + (logs - self.bend) / SQUASH, logs)))
 
 
 def respond(
@@ -496,54 +520,3 @@ def start_rows(
     likely = np.flatnonzero(free & (joint.unlikely(pool) == 0))
     chosen = likely if len(likely) >= count else np.flatnonzero(free)
     return list(pool[draw.choice(chosen, min(count, len(chosen)), replace=False)]) if len(chosen) else []
-
-
-# --- A search of a joint space: trials are asked for, and what they gave is learnt.
-
-
-class JointRun(ABC):
-    """A search so far, of one cost or of two.
-
-    Attributes:
-        evaluations: trials asked for and not ruled out.
-        ended_s: when each of them had ended.
-    """
-
-    def __init__(self, search: Search, joint: Joint) -> None:
-        self.search, self.joint = search, joint
-        self.evaluations = 0
-        self.ended_s: list[float] = []
-
-    @abstractmethod
-    def learn(self, row: Integers, measurement: Measurement) -> None:
-        """Take in a measurement."""
-
-    @abstractmethod
-    def rule_out(self, row: Integers) -> None:
-        """Never ask for a row."""
-
-    def learn_prior(self) -> None:
-        """Take in what is measured already, as far as it lies in the space."""
-        for trial, measurement in self.search.prior.items():
-            row = self.joint.row(trial)
-            if row is not None:
-                self.learn(row, measurement)
-
-    def measure(
-        self, rows: Sequence[Integers], likely: Sequence[Integers] = ()
-    ) -> Generator[list[Trial], list[Measurement], None]:
-        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
-        if not rows:
-            return
-        trials = [self.joint.trial(row) for row in rows]
-        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
-        if after:
-            self.search.expect(after)
-        measurements = yield trials
-        for row, measurement in zip(rows, measurements, strict=True):
-            if measurement.status is Status.PRUNED:
-                self.rule_out(row)
-                continue
-            self.evaluations += 1
-            self.ended_s.append(measurement.ended_s)
-            self.learn(row, measurement)

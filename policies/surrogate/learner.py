@@ -1,20 +1,21 @@
 """The measurements of a search and of other runs, and the proposals of the surrogate."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tuner.model.plan import Configuration
-from tuner.model.trial import Measurement
+from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import PriorRun, Search
 
 from . import gaussian
 from .failures import FailureModel
 from .features import Floats, Integers, beliefs
 from .gaussian import Posterior
-from .joint import CostTransform, Joint, JointRun, Pool, respond, slowdown
+from .joint import CostTransform, Joint, Pool, respond, slowdown, start_rows
 from .outlook import Outlook, Proposal
 
 # --- Measurements of other runs, as further tasks of the surrogate.
@@ -142,26 +143,102 @@ OFFSET = 1.0
 TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 
-class Learner:
-    """Measurements of a joint space and a surrogate of their costs."""
+class Surrogate:
+    """Measurements over a joint space, the trials that may be proposed, and which of them may fail.
 
-    def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
-        self._joint, self._knowledge = joint, knowledge
+    Attributes:
+        rows: what was measured, in its order, shape (n, axes).
+        measured: rows that are never proposed (again), as tuples.
+    """
+
+    def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
+        self._joint = joint
         self._pool = Pool(joint, draw)
         self.measured = self._pool.measured
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
-        self._costs = np.zeros(0)
-        self._noises = np.zeros(0)
-        self._beliefs = beliefs() if knowledge is None and joint.has_traits else None
-        self._model = self._unfitted()
-        self._slower = 0.0  # of unlikely blocks, in responses
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
         self._fit_at = 0
-        self._outlook: Outlook | None = None  # while nothing new is known
         self._pending: list[Integers] = []  # trials taken for measured
-        self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
         self._pool_features = self._features(self._pool.rows)
         self._failures = FailureModel(joint.groups, joint.features(self._pool.rows))
+
+    def _features(self, rows: Integers) -> Floats:
+        return self._joint.features(rows)
+
+    @property
+    def is_sampled(self) -> bool:
+        """True where the pool is a sample of the space."""
+        return self._joint.is_sample or len(self._pool.rows) < self._joint.size
+
+    def _take_in(self, row: Integers, *, works: bool) -> None:
+        """Take note of a measurement's row and outcome."""
+        self.rule_out(row)
+        self.rows = np.vstack([self.rows, row[None, :]])
+        self._failures.add(self._joint.features(row[None, :]), np.array([float(not works)]))
+
+    def rule_out(self, row: Integers) -> None:
+        """Never propose a trial; nothing is learnt from it."""
+        self._pool.rule_out(row)
+
+    def suppose(self, row: Integers) -> None:
+        """Take a trial for measured at what is predicted of it, until ``forget``.
+
+        So several trials are chosen one after another, to be measured together: where one is chosen,
+        predictions become sure, and no higher or lower. See Ginsbourger, Le Riche and Carraro, "Kriging Is
+        Well-Suited to Parallelize Optimization" (2010), section 4.2: the Kriging believer.
+        """
+        self._pending.append(row)
+        self.rule_out(row)
+
+    def forget(self) -> None:
+        """Take back all that was supposed."""
+        for row in self._pending:
+            self._pool.take_back(row)
+        self._pending = []
+
+    def unmeasured(self) -> Integers:
+        """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
+        self._any_left()
+        return self._pool.unmeasured()
+
+    def promising(self) -> Integers:
+        """Trials of the pool that are not measured and rather work than fail; all where none does."""
+        rows = self.unmeasured()
+        works = self._failures.log_chance_to_work()[self._pool.free] > np.log(0.5)
+        return np.asarray(rows[works]) if works.any() else rows
+
+    def _any_left(self) -> bool:
+        """Return True if the pool has unmeasured trials; a large space is sampled anew if it has none."""
+        if not self._pool.free.any() and self.is_sampled:
+            self._redraw()
+        return bool(self._pool.free.any())
+
+    def _redraw(self) -> None:
+        """Go on with another sample of a large space."""
+        self._pool.draw()
+        rows = self._pool.rows
+        self._pool_features = self._features(rows)
+        self._failures.set_pool(self._joint.features(rows))
+        self._fit_at = 0
+
+    def _fit_later(self, growth: float, valid: int) -> None:
+        """Fit hyper-parameters again when there are so many times more valid measurements."""
+        self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
+
+
+class Learner(Surrogate):
+    """Measurements of a joint space and a surrogate of their costs."""
+
+    def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
+        self._knowledge = knowledge
+        self._beliefs = beliefs() if knowledge is None and joint.has_traits else None
+        super().__init__(joint, draw)
+        self._costs = np.zeros(0)
+        self._noises = np.zeros(0)
+        self._model = self._unfitted()
+        self._slower = 0.0  # of unlikely blocks, in responses
+        self._outlook: Outlook | None = None  # while nothing new is known
+        self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with what is pending
 
     def _unfitted(self) -> gaussian.Gaussian:
         groups = self._joint.groups
@@ -202,41 +279,17 @@ class Learner:
             cost: one that is not finite is a failure.
             noise: its relative standard uncertainty.
         """
-        self.rule_out(row)
-        self.rows = np.vstack([self.rows, row[None, :]])
+        self._take_in(row, works=bool(np.isfinite(cost)))
         self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
-        self._failures.add(self._joint.features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
-
-    def unmeasured(self) -> Integers:
-        """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
-        self._any_left()
-        return self._pool.unmeasured()
-
-    def _any_left(self) -> bool:
-        """Return True if the pool has unmeasured trials; a large space is sampled anew if it has none."""
-        if not self._pool.free.any() and len(self._pool.rows) < self._joint.size:
-            self._redraw()
-        return bool(self._pool.free.any())
-
-    def promising(self) -> Integers:
-        """Trials of the pool that are not measured and rather work than fail; all where none does."""
-        rows = self.unmeasured()
-        works = self._failures.log_chance_to_work()[self._pool.free] > np.log(0.5)
-        return np.asarray(rows[works]) if works.any() else rows
 
     def rule_out(self, row: Integers) -> None:
-        """Never propose a trial; nothing is learnt from it."""
+        """See ``Surrogate.rule_out``."""
         self._outlook = None
-        self._pool.rule_out(row)
+        super().rule_out(row)
 
     def suppose(self, row: Integers) -> None:
-        """Take a trial for measured at what is predicted of it, until ``forget``.
-
-        So several trials are chosen one after another, to be measured together: where one is chosen,
-        predictions become sure, and no higher or lower. See Ginsbourger, Le Riche and Carraro, "Kriging Is
-        Well-Suited to Parallelize Optimization" (2010), section 4.2: the Kriging believer.
-        """
+        """See ``Surrogate.suppose``."""
         if self.best is not None:
             posterior, y, _ = self._present()
             x = self._features(row[None, :])
@@ -244,15 +297,13 @@ class Learner:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
             posterior.add(x, np.zeros(1))
             self._belief = posterior, np.append(y, mean)
-        self._pending.append(row)
-        self.rule_out(row)
+        super().suppose(row)
 
     def forget(self) -> None:
-        """Take back all that was supposed."""
+        """See ``Surrogate.forget``."""
         if self._pending:
-            for row in self._pending:
-                self._pool.take_back(row)
-            self._pending, self._belief, self._outlook = [], None, None
+            self._belief = self._outlook = None
+            super().forget()
 
     def outlook(self) -> Outlook | None:
         """Return the prediction for all that is not measured; None if nothing is left, or all have failed."""
@@ -332,6 +383,13 @@ class Learner:
         works = self._failures.log_chance_to_work(self._joint.features(rows))
         return self._outlook_of(rows, (mean, deviation, works), posterior, response)
 
+    def expected(self) -> tuple[Integers, Floats]:
+        """Numbers of the measurements in the posterior, and their costs without the noise of each."""
+        _, response = self._train()
+        y, noise = response.of(self._costs[self._learnt]), self._variances(self._learnt, response)
+        prior = self._believed(self.rows[self._learnt])
+        return self._learnt, response.costs(prior + self._posterior.without_noise(y - prior, noise))
+
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
         ranked = np.argsort(self._costs, kind="stable")[:CONTENDERS]
@@ -389,11 +447,10 @@ class Learner:
             x, y = np.vstack([knowledge.x, x]), np.append(knowledge.y, y)
             noise = np.append(np.zeros(len(knowledge.y)), noise)
         self._model = gaussian.fit(self._model, x, y, noise)
-        if len(self._pool.rows) < self._joint.size:
+        if self.is_sampled:
             self._redraw()
         growth = REFIT if knowledge is None else REFIT_TASKS
-        valid = int(np.isfinite(self._costs).sum())
-        self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
+        self._fit_later(growth, int(np.isfinite(self._costs).sum()))
         self._posterior = Posterior(self._model, self._pool_features)
         self._posterior.add(x, noise)
         self._learnt = chosen
@@ -429,13 +486,87 @@ class Learner:
         return np.asarray(self._joint.traits(rows) @ self._beliefs.mean)
 
     def _redraw(self) -> None:
-        """Go on with another sample of a large space."""
-        self._pool.draw()
-        rows = self._pool.rows
-        self._pool_features = self._features(rows)
-        self._failures.set_pool(self._joint.features(rows))
+        """See ``Surrogate``."""
         self._belief = None  # it is of another pool
-        self._fit_at = 0
+        super()._redraw()
+
+
+# --- A search of a joint space: trials are asked for, and what they gave is learnt.
+
+
+class JointRun(ABC):
+    """A search so far, of one cost or of two.
+
+    Attributes:
+        learner: what is known.
+        evaluations: trials asked for and not ruled out.
+        ended_s: when each of them had ended.
+    """
+
+    learner: Surrogate
+
+    def __init__(self, search: Search, joint: Joint) -> None:
+        self.search, self.joint = search, joint
+        self.evaluations = 0
+        self.ended_s: list[float] = []
+
+    @abstractmethod
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """Take in a measurement."""
+
+    def learn_prior(self) -> None:
+        """Take in what is measured already, as far as it lies in the space."""
+        for trial, measurement in self.search.prior.items():
+            row = self.joint.row(trial)
+            if row is not None:
+                self.learn(row, measurement)
+
+    def measure(
+        self, rows: Sequence[Integers], likely: Sequence[Integers] = ()
+    ) -> Generator[list[Trial], list[Measurement], None]:
+        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
+        if not rows:
+            return
+        trials = [self.joint.trial(row) for row in rows]
+        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
+        if after:
+            self.search.expect(after)
+        measurements = yield trials
+        for row, measurement in zip(rows, measurements, strict=True):
+            if measurement.status is Status.PRUNED:
+                self.learner.rule_out(row)
+                continue
+            self.evaluations += 1
+            self.ended_s.append(measurement.ended_s)
+            self.learn(row, measurement)
+
+    def start(self, seeds: Sequence[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
+        """The first trials: the seeds, and ``count`` more that tell much of the space.
+
+        Without seeds they stand in for others that failed, and rather work than fail.
+        """
+        rows = [row for row in map(self.joint.row, seeds) if row is not None]
+        rows = [row for row in rows if tuple(row.tolist()) not in self.learner.measured]
+        pool = self.learner.unmeasured() if seeds else self.learner.promising()
+        measured = np.vstack([self.learner.rows, *(row[None, :] for row in rows)])
+        return rows + start_rows(self.joint, pool, measured, count, draw)
+
+    def acquire(self, following: Callable[[int], Proposal | None]) -> list[Proposal]:
+        """The next trials: as many as are measured at once, each chosen as if those before were measured.
+
+        Args:
+            following: takes how many trials are taken for measured, and chooses another.
+        """
+        chosen: list[Proposal] = []
+        while len(chosen) < self.search.parallel:
+            proposal = following(len(chosen))
+            if proposal is None:
+                break
+            chosen.append(proposal)
+            if len(chosen) < self.search.parallel:
+                self.learner.suppose(proposal.row)
+        self.learner.forget()
+        return chosen
 
 
 class SearchRun(JointRun):
@@ -448,6 +579,8 @@ class SearchRun(JointRun):
         lowest: lowest cost after every measurement, those known before among them.
     """
 
+    learner: Learner
+
     def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
         super().__init__(search, joint)
         self.learner = learner
@@ -455,10 +588,6 @@ class SearchRun(JointRun):
         self.noise = self.spent = 0.0
         self.lowest: list[float] = []
         self.learn_prior()
-
-    def rule_out(self, row: Integers) -> None:
-        """See ``JointRun.rule_out``."""
-        self.learner.rule_out(row)
 
     def learn(self, row: Integers, measurement: Measurement) -> None:
         """See ``JointRun.learn``."""
@@ -470,3 +599,27 @@ class SearchRun(JointRun):
         self.lowest.append(self.learner.lowest)
         if self.search.payback is not None:
             self.spent += self.search.payback.spent(measurement)
+
+
+def expected_costs(search: Search, measured: Mapping[Trial, Measurement]) -> dict[Trial, float]:
+    """Costs of valid trials as the surrogate expects them without the noise of their measurements.
+
+    The lowest of many noisy readings is low by chance; the surrogate knows what trials like it read.
+
+    Args:
+        search: its cost and noise are meant.
+        measured: the trials.
+    """
+    costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
+    valid = {trial: cost for trial, cost in costs.items() if np.isfinite(cost)}
+    draw = np.random.default_rng(search.seed)
+    joint = Joint(search, draw, [*valid])
+    rows = {trial: row for trial in valid if (row := joint.row(trial)) is not None}
+    learner = Learner(joint, draw, None)
+    for trial, row in rows.items():
+        learner.learn(row, valid[trial], search.noise(measured[trial]))
+    if not rows:
+        return valid
+    places, expected = learner.expected()
+    trials = [*rows]
+    return valid | {trials[place]: float(cost) for place, cost in zip(places, expected, strict=True)}

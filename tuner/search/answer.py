@@ -65,6 +65,7 @@ class ContenderRepeats:
         out_of_time: True once the time limit is reached: no repeat is begun or ended then.
         rank: the order of trials that tie.
         kept: the stored answer, as for ``by_rule``.
+        expected: takes trials and returns their costs without noise; None where readings are sure enough.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class ContenderRepeats:
         out_of_time: Callable[[], bool],
         rank: Rank,
         kept: Trial | None,
+        expected: Callable[[Mapping[Trial, Measurement]], Mapping[Trial, float] | None],
     ) -> None:
         self._plan, self._objective = plan, objective
-        self._rank, self._kept = rank, kept
+        self._rank, self._kept, self._expected = rank, kept, expected
         self._searched, self._recalled = searched, recalled
         self._measure, self._out_of_time = measure, out_of_time
 
@@ -110,7 +112,8 @@ class ContenderRepeats:
         beside = tuple(dict.fromkeys(trial for trial in references if trial in valid))
         if self._objective.is_front:
             return self._repeat((), tuple(dict.fromkeys((*points_to_confirm(valid), *beside))), math.inf)
-        chosen = to_confirm(self._objective, valid, self._plan.request.energy_precision, self._rank)
+        precision, expected = self._plan.request.energy_precision, self._expected(valid)
+        chosen = to_confirm(self._objective, valid, precision, self._rank, expected)
         if self._plan.steers_clocks and chosen and not self._plan.named:
             return confirm_neighbours(
                 self._repeat,
@@ -344,6 +347,7 @@ def _told_apart(front: Sequence[Trial], comparison: Comparison) -> list[Trial]:
 _CONTENDERS = 3  # confirmed at most, those of lowest cost; and as many that the rule would choose if they tie
 _BRIEF_CONTENDERS = 8  # where a repeat takes some hundredths of a second
 _HELD_BACK = 4  # beside them, of those that were spoilt and tie with the lowest as far as is known
+UNSURE = 0.02  # relative standard uncertainty of a cost, above which the surrogate says what is confirmed
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 
 
@@ -449,33 +453,48 @@ class Confirmation(NamedTuple):
 
 
 def to_confirm(
-    objective: Objective, trials: Mapping[Trial, Measurement], precision: float, rank: Rank
+    objective: Objective,
+    trials: Mapping[Trial, Measurement],
+    precision: float,
+    rank: Rank,
+    expected: Mapping[Trial, float] | None = None,
 ) -> tuple[Trial, ...]:
     """The lowest contenders, those that the rule would choose, and some whose windows were spoilt.
 
     Of many that tie, chance says which read lowest; the first by the rule are the same on GPUs of a kind.
+    Of unsure readings chance says it, too: there more are confirmed, those of the lowest expected costs.
 
     Args:
         objective: whose cost.
         trials: with their measurements.
         precision: of joules, as it was asked for.
         rank: the order of trials that tie.
+        expected: costs without noise, where readings are unsure; None where these are sure enough.
     """
-    by_cost = contenders(objective, trials)
+    costs = _known(objective, trials) if expected is None else expected
+    by_cost = contenders(objective, trials, costs)
     if not by_cost:
         return ()
     most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
     held_back = [trial for trial in by_cost[most:] if trials[trial].spoilt - trials[by_cost[0]].spoilt]
     edge = 1.0 + objective.margin(precision) + 2.0 * TIME_REPEATABILITY
-    most_cost = edge * objective.known(trials[by_cost[0]])
-    near = {trial: known for trial, known in trials.items() if objective.known(known) <= most_cost}
+    most_cost = edge * costs[by_cost[0]]
+    near = {trial: trials[trial] for trial, cost in costs.items() if cost <= most_cost}
     if objective.needs_energy:
         near = dict(within([*near.items()], TIE))
     first = sorted(near, key=rank)[:most]
-    return tuple(dict.fromkeys((*by_cost[:_CONTENDERS], *first, *held_back[:_HELD_BACK])))
+    lowest = by_cost[: _CONTENDERS if expected is None else most]
+    return tuple(dict.fromkeys((*lowest, *first, *held_back[:_HELD_BACK])))
 
 
-def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
+def _known(objective: Objective, trials: Mapping[Trial, Measurement]) -> dict[Trial, float]:
+    """Costs as they were read."""
+    return {trial: objective.known(measurement) for trial, measurement in trials.items()}
+
+
+def contenders(
+    objective: Objective, trials: Mapping[Trial, Measurement], costs: Mapping[Trial, float] | None = None
+) -> tuple[Trial, ...]:
     """Trials whose cost may be the lowest, lowest first.
 
     For joules those whose 95 % interval of the difference from the lowest holds zero. For times those that
@@ -485,8 +504,9 @@ def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tup
     Args:
         objective: whose cost.
         trials: with their measurements.
+        costs: theirs; None as they were read.
     """
-    costs = {trial: objective.known(measurement) for trial, measurement in trials.items()}
+    costs = _known(objective, trials) if costs is None else costs
     by_cost = sorted((trial for trial, cost in costs.items() if math.isfinite(cost)), key=costs.__getitem__)
     if not by_cost:
         return ()

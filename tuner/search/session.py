@@ -35,6 +35,7 @@ from tuner.search.answer import (
     LONGEST_TIMED_S,
     PAIRS,
     TIMES_SCATTER,
+    UNSURE,
     Confirmation,
     ContenderRepeats,
     Outcome,
@@ -607,8 +608,20 @@ class Session:
             out_of_time=lambda: self.out_of_time,
             rank=rank_in(self._spaces),
             kept=self._kept,
+            expected=self._expected_costs,
         )
         return again.run(self._default, solo.rival(self._trials, objective))
+
+    def _expected_costs(self, trials: Mapping[Trial, Measurement]) -> dict[Trial, float] | None:
+        """Costs without the noise of their windows; None where the lowest reading is sure enough."""
+        search = self._search_view({})
+        known = {trial: one for trial, one in trials.items() if search.cost(one) < math.inf}
+        lowest = min(known.values(), key=search.cost, default=None)
+        if lowest is None or search.noise(lowest) <= UNSURE:
+            return None
+        from tuner.policies.surrogate.learner import expected_costs  # noqa: PLC0415 - SciPy
+
+        return expected_costs(search, known)
 
     def _repeat(self, trial: Trial, repeat: int) -> Measurement:
         """Measure a contender once more, and tell of it; its repeats are stored joined."""

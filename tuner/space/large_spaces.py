@@ -376,9 +376,7 @@ class SampledSpace(Space):
 
     def _configuration(self, row: Positions) -> Configuration:
         placed = zip(self.tunables.items(), row.tolist(), strict=True)
-        return Configuration(
-            tuple((name, values[position]) for (name, values), position in placed if position >= 0)
-        )
+        return Configuration({name: values[position] for (name, values), position in placed if position >= 0})
 
 
 def rounded(size: float) -> int:
