@@ -259,6 +259,18 @@ class Recipe:
         arguments: tuple[StageArgument, ...] = (pivots.buffer, made.buffer, _number(number), _number(count))
         self._stage(f"rooted<{_C[self.dtype]}>", arguments, count)
 
+    def probes(self, grams: Matrices, made: Matrices) -> None:
+        """Vectors of random signs by columns (batch, n, width), whose norms grams (batch, n, n) tell."""
+        (batch, n, width) = math.prod(made.lead), *made.shape[-2:]
+        arguments: tuple[StageArgument, ...] = (grams.buffer, made.buffer, *map(_number, (batch, n, width)))
+        self._stage(f"probed<{_C[self.dtype]}>", arguments, batch * n * width)
+
+    def near_unit(self, grams: Matrices, factor: Matrices, inverse: Matrices, off: Matrices) -> None:
+        """Cholesky factors of grams near I and their inverses, and how far rows are off: ``off[row]``."""
+        rows, n = math.prod(grams.shape[:-1]), grams.shape[-1]
+        buffers = (grams.buffer, factor.buffer, inverse.buffer, off.buffer)
+        self._stage(f"near_unit<{_C[self.dtype]}>", (*buffers, *map(_number, (rows, n))), 32 * rows)
+
     def exchanges(self, pivots: Matrices, count: int, rows: int, *, out: bool = False) -> Matrices:
         """Row numbers after exchanges, (batch, rows), by pivots (batch, count or more) from 0 on."""
         batch, pitch = pivots.shape
@@ -319,6 +331,16 @@ class Recipe:
         empty = Source("", "")
         one = (1, 1, 1)
         self._add(Stage(call.routine, empty, "", (), one, one, 0, (), library=call))
+
+    def multiply(  # noqa: PLR0917 - those of BLAS
+        self, left: Matrices, right: Matrices, made: Matrices, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """``made = alpha left right + beta made`` by cuBLAS, of single matrices; made is row-major."""
+        (rows, columns), inner = made.shape, left.shape[-1]
+        target = ("c", Operand(made.buffer, made.begin, columns))  # its transpose, column-major
+        operands = (self.operand("a", right.turned), self.operand("b", left.turned), target)
+        way = {"alpha": alpha, "beta": beta}
+        self.library(LibraryCall("gemm", self.dtype, operands, m=columns, n=rows, k=inner, **way))
 
     def operand(self, letter: str, matrix: Matrices) -> tuple[str, Operand]:
         """A matrix as cuBLAS takes it: column-major, or the transpose of one that is, else a copy."""

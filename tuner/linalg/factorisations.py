@@ -24,7 +24,7 @@ from tuner.linalg.operations import (
 )
 from tuner.linalg.products import Blas, only, squares
 from tuner.linalg.residuals import RESIDUAL, of_cholesky, of_qr, refuse_residuals
-from tuner.model.plan import BufferView
+from tuner.model.plan import BufferView, LibraryCall, Operand
 
 BLOCK = 256
 """Reflections applied at once; the last ones come first, so that zeros are left out."""
@@ -323,32 +323,132 @@ def qr(
         checked = check == RESIDUAL or flag(call, "check", check)
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-        cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
-        order, least = max(m, n), min(m, n)
-        check_order(call, "geqrf", order)
-        if matrices.size:
-            factors, tau = run(call, "geqrf", column_major(call, matrices, order=order))
-        else:
-            factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
-            tau = cp.zeros(factors.shape[:2], matrices.dtype)
-        found = as_matrices(factors[:, :n, :m], lead)
-        rows = m if mode in {"full", "r"} else least
-        upper = cp.empty((*lead, rows, n), matrices.dtype)
-        upper[...] = cp.triu(found[..., :rows, :])
-        if mode == "r":
-            return (call.returned(upper),)
-        if mode == "raw":
-            scales = compact(tau[:, :least]).reshape(*lead, least)
-            return (call.returned(found), call.returned(scales)), call.returned(upper)
-        columns = m if mode == "full" else least
-        if order and not route(call, "geqrf", order).batched:
-            q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
-        else:
-            q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
-        q = q.reshape(*lead, m, columns)
-        if checked:
-            refuse_residuals(call, of_qr, (matrices,), (q, upper))
-        return call.returned(q), call.returned(upper)
+        check_order(call, "geqrf", max(matrices.shape[-2:]))
+        found: tuple[Any, ...] = ()
+        if mode == "economic" and is_tall(call, matrices):
+            for again in (False, True):
+                found = found or perform("qr", _by_cholesky, {"a": matrices}, again)
+            found = found or _positive(call, *_by_reflections(call, matrices, mode))
+        found = found or _by_reflections(call, matrices, mode)
+        if checked and mode in {"full", "economic"}:
+            refuse_residuals(call, of_qr, (matrices,), found)
+        made = [call.returned(one) for one in found]
+        return ((made[0], made[1]), made[2]) if mode == "raw" else tuple(made)
+
+
+def _by_reflections(call: Call, matrices: Array, mode: str) -> tuple[Array, ...]:
+    """Q and R, R, or LAPACK's factors, tau and R."""
+    cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
+    order, least = max(m, n), min(m, n)
+    if matrices.size:
+        factors, tau = run(call, "geqrf", column_major(call, matrices, order=order))
+    else:
+        factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
+        tau = cp.zeros(factors.shape[:2], matrices.dtype)
+    found = as_matrices(factors[:, :n, :m], lead)
+    rows = m if mode in {"full", "r"} else least
+    upper = cp.empty((*lead, rows, n), matrices.dtype)
+    upper[...] = cp.triu(found[..., :rows, :])
+    if mode == "r":
+        return (upper,)
+    if mode == "raw":
+        return found, compact(tau[:, :least]).reshape(*lead, least), upper
+    columns = m if mode == "full" else least
+    if order and not route(call, "geqrf", order).batched:
+        q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
+    else:
+        q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
+    return q.reshape(*lead, m, columns), upper
+
+
+def _positive(call: Call, q: Array, r: Array) -> tuple[Array, Array]:
+    """Q and R with no negative number on the diagonal of R, in their place."""
+    signs = call.cp.where(r.diagonal(0, -2, -1) < 0, -1, 1).astype(r.dtype)
+    q *= signs[..., None, :]
+    r *= signs[..., None]
+    return q, r
+
+
+TALL = 2  # times as many rows as columns
+PROBES = 8
+ALLOWED_PROBE = 8  # units of roundoff, times n: those of A - Q R, by columns of norm 1
+
+
+def is_tall(call: Call, matrices: Array) -> bool:
+    """Return True if Q of the first columns is found by Cholesky factorisations."""
+    m, n = matrices.shape[-2:]
+    return bool(matrices.size) and m >= TALL * n and not route(call, "geqrf", m).batched
+
+
+def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Finish]:
+    """Q and R of tall matrices, R with a positive diagonal; nothing if Q is not orthogonal to roundoff.
+
+    CholeskyQR2 (Yamamoto, Nakatsukasa, Yanagisawa and Fukaya, "Roundoff error analysis of the CholeskyQR2
+    algorithm", 2015): R of A'A, Q = A / R, and the same once more with Q. If Q'Q = I + E with E² below
+    roundoff, the second factor is I + U, where U + U' = E. The sums of the rows of |E| bound the condition
+    of the first Q, and Q R is held to A by vectors of random signs, for libraries may divide by R
+    with inverses of its blocks: what is returned has errors like those of Householder's reflections.
+
+    Args:
+        call: which call.
+        matrices: (..., m, n).
+        again: factor Q'Q, too; else take the first order.
+    """
+    lead, (m, n) = tuple(matrices.shape[:-2]), matrices.shape[-2:]
+    batch = math.prod(lead)
+    recipe = Recipe(call, {"a": matrices})
+    given = recipe.given("a")
+    q, r = recipe.array("q", *lead, m, n, out=True), recipe.array("r", *lead, n, n, out=True)
+    verdict = recipe.array("verdict", batch * (n + PROBES * PROBES), out=True)
+    first = q if again else recipe.array("first", *lead, m, n)
+    grams, probes = recipe.array("grams", *lead, n, n), recipe.array("probes", *lead, n, PROBES)
+    places = list(np.ndindex(*lead))
+
+    def multiply_turned() -> None:
+        for at in places:
+            recipe.multiply(first.at(at).turned, first.at(at), grams.at(at))
+
+    def divide() -> Matrices:
+        factor = potrf(recipe, call, grams, out=False)
+        for at in places:
+            operands = [
+                (letter, Operand(one.buffer, one.at(at).begin, n))
+                for letter, one in (("a", factor), ("b", first))
+            ]
+            recipe.library(LibraryCall("trsm", recipe.dtype, tuple(operands), m=n, n=m))
+        return factor
+
+    recipe.move(given, first)
+    multiply_turned()
+    recipe.probes(grams, probes)
+    factor = divide()
+    multiply_turned()
+    second, inverse = recipe.array("second", *lead, n, n), recipe.array("inverse", *lead, n, n)
+    recipe.near_unit(grams, second, inverse, verdict)
+    if again:
+        second = divide()
+    right, defect = recipe.array("right", n, PROBES), recipe.array("defect", m, PROBES)
+    for number, at in enumerate(places):
+        if not again:
+            recipe.multiply(first.at(at), inverse.at(at), q.at(at))
+        recipe.multiply(second.at(at), factor.at(at), r.at(at))
+        recipe.multiply(r.at(at), probes.at(at), right)
+        recipe.multiply(given.at(at), probes.at(at), defect)
+        recipe.multiply(q.at(at), right, defect, -1, 1)
+        begin = batch * n + number * PROBES * PROBES
+        squares_of = verdict.seen(lambda one, begin=begin: one[begin:].reshape(-1, PROBES)[:PROBES])
+        recipe.multiply(defect.turned, defect, squares_of)
+    u = float(np.finfo(matrices.dtype).eps) / 2
+    most = 0.5 if again else math.sqrt(u * math.sqrt(n))
+
+    def finish(made: Sequence[Array], check: bool) -> tuple[Array, ...]:
+        del check
+        found = on_host(made[2])
+        off, products = found[: batch * n], found[batch * n :].reshape(batch, PROBES, PROBES)
+        right = products.diagonal(0, 1, 2) <= (ALLOWED_PROBE * n * u) ** 2
+        return (made[0], made[1]) if (off <= most).all() and right.all() else ()
+
+    return recipe, finish
 
 
 def _large_orthogonal(call: Call, factors: Array, tau: Array, columns: int) -> Array:

@@ -94,3 +94,37 @@ __global__ void rooted(const T* pivots, T* made, int first, int count) {
         made[at] = ldexp(T(1), -half);
     }
 }
+
+// Vectors of random signs (n, width), scaled by powers of two near the inverse norms of columns, of which the diagonals of
+// matrices (batch, n, n) are the squares.
+template <typename T>
+__global__ void probed(const T* grams, T* made, int batch, int n, int width) {
+    const Index all = Index(batch) * n * width, stride = Index(gridDim.x) * blockDim.x;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
+        const Index row = at / width;
+        const unsigned drawn = unsigned(at) * 2654435761u, mixed = (drawn ^ drawn >> 15) * 2246822519u;
+        int exponent = 0;
+        frexp(grams[row * n + row % n], &exponent);
+        made[at] = ldexp(mixed >> 31 ? T(1) : T(-1), -(exponent >> 1));
+    }
+}
+
+// Of symmetric matrices (.., n, n) that are I + E, E small: factor = I + U and inverse = I - U, where U + U' = E is the
+// triangle of E with half its diagonal, and off[row], the sum of |E| in a row. A warp has a row of any matrix.
+template <typename T>
+__global__ void near_unit(const T* matrices, T* factor, T* inverse, T* off, int rows, int n) {
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    for (int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
+        const int i = row % n;
+        T sum = 0;
+        for (int j = lane; j < n; j += 32) {
+            const Index at = Index(row) * n + j;
+            const T unit = i == j, e = matrices[at] - unit, upper = i == j ? e / 2 : i < j ? e : T(0);
+            sum += fabs(e);
+            factor[at] = unit + upper;
+            inverse[at] = unit - upper;
+        }
+        for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+        if (lane == 0) off[row] = sum;
+    }
+}
