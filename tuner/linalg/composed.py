@@ -332,7 +332,7 @@ class Recipe:
         one = (1, 1, 1)
         self._add(Stage(call.routine, empty, "", (), one, one, 0, (), library=call))
 
-    def multiply(  # noqa: PLR0917 - those of BLAS
+    def multiply(
         self, left: Matrices, right: Matrices, made: Matrices, alpha: float = 1.0, beta: float = 0.0
     ) -> None:
         """``made = alpha left right + beta made`` by cuBLAS, of single matrices; made is row-major."""
