@@ -17,12 +17,13 @@ from tuner.linalg.operations import (
     check_matrices,
     column_major,
     compact,
+    is_batched,
     route,
     row_major,
     run,
     set_diagonal,
 )
-from tuner.linalg.products import Blas, only, squares
+from tuner.linalg.products import Blas, gemm, only, squares
 from tuner.linalg.residuals import RESIDUAL, of_cholesky, of_qr, refuse_residuals
 from tuner.model.plan import BufferView, LibraryCall, Operand
 
@@ -323,12 +324,12 @@ def qr(
         checked = check == RESIDUAL or flag(call, "check", check)
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-        check_order(call, "geqrf", max(matrices.shape[-2:]))
         found: tuple[Any, ...] = ()
-        if mode == "economic" and is_tall(call, matrices):
+        if mode == "economic" and is_tall(matrices):
+            check_order(call, "geqrf", min(matrices.shape[-2], _part(matrices)))
             for again in (False, True):
                 found = found or perform("qr", _by_cholesky, {"a": matrices}, again)
-            found = found or _positive(call, *_by_reflections(call, matrices, mode))
+            found = found or _positive(call, *_by_tree(call, matrices))
         found = found or _by_reflections(call, matrices, mode)
         if checked and mode in {"full", "economic"}:
             refuse_residuals(call, of_qr, (matrices,), found)
@@ -337,15 +338,34 @@ def qr(
 
 
 def _by_reflections(call: Call, matrices: Array, mode: str) -> tuple[Array, ...]:
-    """Q and R, R, or LAPACK's factors, tau and R."""
+    """Q and R, R, or LAPACK's factors, tau and R; of wide matrices the left square is factored.
+
+    Raises:
+        InputError: no kernel takes matrices as large.
+    """
     cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
-    order, least = max(m, n), min(m, n)
+    check_order(call, "geqrf", max(m, n))
+    wide = 0 < m < n and not is_batched("geqrf", n)
+    square = matrices[..., :m] if wide else matrices
+    order, least = max(square.shape[-2:]), min(m, n)
     if matrices.size:
-        factors, tau = run(call, "geqrf", column_major(call, matrices, order=order))
+        factors, tau = run(call, "geqrf", column_major(call, square, order=order))
     else:
         factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
         tau = cp.zeros(factors.shape[:2], matrices.dtype)
-    found = as_matrices(factors[:, :n, :m], lead)
+    found = as_matrices(factors[:, : square.shape[-1], :m], lead)
+    q = None
+    if wide or mode in {"full", "economic"}:
+        columns = m if mode == "full" else least
+        if order and not is_batched("geqrf", order):
+            q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
+        else:
+            q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
+        q = q.reshape(*lead, m, columns)
+    if wide:
+        square, found = found, cp.empty((*lead, n, m), matrices.dtype).swapaxes(-1, -2)
+        found[..., :m] = square
+        found[..., m:] = gemm(q, matrices[..., m:], trans_a=True)
     rows = m if mode in {"full", "r"} else least
     upper = cp.empty((*lead, rows, n), matrices.dtype)
     upper[...] = cp.triu(found[..., :rows, :])
@@ -353,12 +373,30 @@ def _by_reflections(call: Call, matrices: Array, mode: str) -> tuple[Array, ...]
         return (upper,)
     if mode == "raw":
         return found, compact(tau[:, :least]).reshape(*lead, least), upper
-    columns = m if mode == "full" else least
-    if order and not route(call, "geqrf", order).batched:
-        q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
-    else:
-        q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
-    return q.reshape(*lead, m, columns), upper
+    return q, upper
+
+
+def _part(matrices: Array) -> int:
+    """Rows that are factored together in a tree."""
+    return max(LEAST_PART, 4 * int(matrices.shape[-1]))
+
+
+def _by_tree(call: Call, matrices: Array) -> tuple[Array, Array]:
+    """Q and R of tall matrices: parts of their rows are factored, then the R of all parts, and so on.
+
+    See Demmel, Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU
+    factorizations" (2012).
+    """
+    (*lead, m, n), part = matrices.shape, _part(matrices)
+    if m <= part:
+        return _by_reflections(call, matrices, "economic")
+    parts = -(-m // part)
+    filled = call.cp.zeros((*lead, parts * part, n), matrices.dtype)
+    filled[..., :m, :] = matrices
+    below, r = _by_reflections(call, filled.reshape(*lead, parts, part, n), "economic")
+    above, r = _by_tree(call, r.reshape(*lead, parts * n, n))
+    filled.reshape(*lead, parts, part, n)[...] = gemm(below, above.reshape(*lead, parts, n, n))
+    return compact(filled[..., :m, :]), r
 
 
 def _positive(call: Call, q: Array, r: Array) -> tuple[Array, Array]:
@@ -370,14 +408,15 @@ def _positive(call: Call, q: Array, r: Array) -> tuple[Array, Array]:
 
 
 TALL = 2  # times as many rows as columns
+LEAST_PART = 128  # rows that a batched kernel takes
 PROBES = 8
 ALLOWED_PROBE = 8  # units of roundoff, times n: those of A - Q R, by columns of norm 1
 
 
-def is_tall(call: Call, matrices: Array) -> bool:
+def is_tall(matrices: Array) -> bool:
     """Return True if Q of the first columns is found by Cholesky factorisations."""
     m, n = matrices.shape[-2:]
-    return bool(matrices.size) and m >= TALL * n and not route(call, "geqrf", m).batched
+    return bool(matrices.size) and m >= TALL * n and not is_batched("geqrf", m)
 
 
 def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Finish]:
