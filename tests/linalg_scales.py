@@ -97,7 +97,7 @@ def tall_law(call: Call, m: int, n: int, dtype: str) -> None:
     """A - Q R is small by columns, Q is orthogonal, and no number on the diagonal of R negative."""
     a = tall(m, n, dtype)
     found = list(zip(*(call("qr", one, mode="economic") for one in a), strict=True))
-    assert all((one.diagonal() >= 0).all() for one in found[1])
+    assert all((one.diagonal() >= 0).all() and not np.tril(one, -1).any() for one in found[1])
     _check(_qr, [a], found, lambda: _each(scipy.linalg.qr, a, mode="economic"))
 
 
@@ -155,7 +155,7 @@ def _check(measure: Call, arrays: Sequence[Any], found: Sequence[Any], lapack: C
     assert not wrong, f"defect and what is allowed, by the number of the matrix: {wrong}"
 
 
-def _each(function: Call, *arrays: Sequence[Matrix], **way: Any) -> list[Any]:
+def _each(function: Call, *arrays: Matrix | Sequence[Matrix], **way: Any) -> list[Any]:
     """SciPy's answers, each of all matrices, with no word of conditions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)

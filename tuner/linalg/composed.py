@@ -339,8 +339,7 @@ class Recipe:
         (rows, columns), inner = made.shape, left.shape[-1]
         target = ("c", Operand(made.buffer, made.begin, columns))  # its transpose, column-major
         operands = (self.operand("a", right.turned), self.operand("b", left.turned), target)
-        way = {"alpha": alpha, "beta": beta}
-        self.library(LibraryCall("gemm", self.dtype, operands, m=columns, n=rows, k=inner, **way))
+        self.library(LibraryCall("gemm", self.dtype, operands, columns, rows, inner, alpha, beta))
 
     def operand(self, letter: str, matrix: Matrices) -> tuple[str, Operand]:
         """A matrix as cuBLAS takes it: column-major, or the transpose of one that is, else a copy."""

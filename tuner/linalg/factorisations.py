@@ -4,9 +4,11 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.application.functions import Call, flag, place
 from tuner.application.keys import Array
@@ -70,6 +72,11 @@ def _set_diagonal(matrix: Array, values: Array) -> None:
 
 
 MODES = ("full", "economic", "r", "raw")
+
+TALL = 2  # times as many rows as columns
+LEAST_PART = 128  # rows that a batched kernel takes
+PROBES = 8
+ALLOWED_PROBE = 8  # units of roundoff, times n: those of A - Q R, by columns of norm 1
 
 
 def cholesky(
@@ -299,10 +306,16 @@ def qr(
     *,
     check: bool | str = False,
 ) -> tuple[Any, ...]:
-    """``a = Q R`` by Householder reflections, as ``scipy.linalg.qr``.
+    """``a = Q R``, as ``scipy.linalg.qr``; by Householder reflections but for tall matrices.
 
     Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``, of large matrices block by
-    block; see ``tuner.linalg.factorisations``.
+    block; see ``tuner.linalg.factorisations``. Of wide matrices the left square is factored.
+
+    Tall matrices in economic mode, of more than 128 rows and at least twice as many as columns, are factored
+    by Cholesky's factors of A'A, R with no negative number on its diagonal. The call waits for the GPU, and
+    looks at the errors: Q'Q is to be I, and Q R to be A by each column, to 8 √n units of roundoff. Where the
+    condition is above some 10³ in float32 or 10⁷ in float64, columns by their norms, or numbers are near the
+    ends of their range, all matrices of the call are factored again by reflections, which takes longer.
 
     Args:
         a: (..., m, n), float32 or float64.
@@ -317,7 +330,8 @@ def qr(
 
     Raises:
         LinAlgError: a backward error is too large.
-        InputError: an argument cannot be used, or m or n is beyond the kernels.
+        InputError: an argument cannot be used, or m or n is beyond the kernels; m is not if the mode is
+            economic and n at most 8192.
     """
     with called("qr", a=a) as (call, matrices):
         check_matrices(call, "a", matrices)
@@ -407,12 +421,6 @@ def _positive(call: Call, q: Array, r: Array) -> tuple[Array, Array]:
     return q, r
 
 
-TALL = 2  # times as many rows as columns
-LEAST_PART = 128  # rows that a batched kernel takes
-PROBES = 8
-ALLOWED_PROBE = 8  # units of roundoff, times n: those of A - Q R, by columns of norm 1
-
-
 def is_tall(matrices: Array) -> bool:
     """Return True if Q of the first columns is found by Cholesky factorisations."""
     m, n = matrices.shape[-2:]
@@ -457,6 +465,9 @@ def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Fini
             recipe.library(LibraryCall("trsm", recipe.dtype, tuple(operands), m=n, n=m))
         return factor
 
+    def part_of(number: int, verdicts: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return verdicts[batch * n :].reshape(batch, PROBES, PROBES)[number]
+
     recipe.move(given, first)
     multiply_turned()
     recipe.probes(grams, probes)
@@ -474,9 +485,7 @@ def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Fini
         recipe.multiply(r.at(at), probes.at(at), right)
         recipe.multiply(given.at(at), probes.at(at), defect)
         recipe.multiply(q.at(at), right, defect, -1, 1)
-        begin = batch * n + number * PROBES * PROBES
-        squares_of = verdict.seen(lambda one, begin=begin: one[begin:].reshape(-1, PROBES)[:PROBES])
-        recipe.multiply(defect.turned, defect, squares_of)
+        recipe.multiply(defect.turned, defect, verdict.seen(partial(part_of, number)))
     u = float(np.finfo(matrices.dtype).eps) / 2
     most = 0.5 if again else math.sqrt(u * math.sqrt(n))
 
