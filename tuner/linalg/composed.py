@@ -205,7 +205,7 @@ class Recipe:
 
         Args:
             source: (..., rows, columns).
-            target: whole array.
+            target: whole array, or a part of one without gaps.
             part: of the matrices that is read, ``ALL``, ``UPPER`` or ``LOWER``.
             unit: write ones on the diagonal.
             order: row numbers (..., columns), to be broadcast: element (i, j) is that of column ``order[j]``.
@@ -228,7 +228,7 @@ class Recipe:
         flags = [unit, order is not None, *(scales[1:] if scales else (False, False))]
         kinds = ", ".join("true" if flag else "false" for flag in flags)
         numbers = (
-            *(source.begin, number or 0, into, batch, height, width, *source.shape[-2:], down, across),
+            *(source.begin, number or 0, batch, height, width, *source.shape[-2:], down, across),
             *extents[1:],
             *first,
             *second,
@@ -241,6 +241,7 @@ class Recipe:
                 target.buffer,
                 order.buffer if order is not None else any_other,
                 scales[0].buffer if scales else any_other,
+                Scalar("int64", target.begin + into * height * width),
                 *map(_number, numbers),
             ),
             batch * height * width,

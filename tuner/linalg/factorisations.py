@@ -4,11 +4,9 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.application.functions import Call, flag, place
 from tuner.application.keys import Array
@@ -210,7 +208,9 @@ def _lu_factor(call: Call, matrices: Array) -> tuple[Recipe, Finish] | tuple[Arr
 
 
 def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[Matrices, Matrices]:
-    """LU factors of matrices that are not empty, filled up with zeros to squares.
+    """LU factors of matrices that are not empty, tall ones filled up with zeros to squares.
+
+    Of wide matrices the left square is factored, and the rest follows.
 
     Args:
         recipe: of the call; ``info`` becomes the last result of it.
@@ -225,10 +225,35 @@ def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[M
         InputError: no kernel takes matrices as large.
     """
     m, n = source.shape[-2:]
-    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
-    check_order(call, "getrf", order)
-    found = route(call, "getrf", order)
+    check_order(call, "getrf", max(m, n))
     factors = recipe.array("lu", *source.lead, n, m, out=out)
+    if m < n and not is_batched("getrf", n):
+        return factors, _wide_getrf(recipe, call, source, factors)
+    return factors, _square_getrf(recipe, call, source, factors, out=out)
+
+
+def _wide_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices) -> Matrices:
+    """Factors of the left square, then the rows of U right of it; returns pivots, which are a result."""
+    m = source.shape[-2]
+    left = recipe.array("left", *source.lead, m, m)
+    pivots = _square_getrf(recipe, call, source.seen(lambda one: one[..., :m]), left, out=True)
+    order = recipe.exchanges(pivots.seen(lambda one: one.reshape(-1, m)), m, m)
+    wide = order.seen(lambda one: one.reshape(*source.lead, m))
+    recipe.move(source.turned, factors, order=wide)
+    for at in np.ndindex(*source.lead):
+        one = factors.at(at)
+        recipe.move(left.at(at), one.seen(lambda rows: rows[:m]))
+        right = Operand(one.buffer, one.begin + m * m, m)
+        operands = (("a", Operand(one.buffer, one.begin, m)), ("b", right))
+        recipe.library(LibraryCall("trsm", recipe.dtype, operands, m, one.shape[0] - m, unit=True))
+    return pivots
+
+
+def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices, *, out: bool) -> Matrices:
+    """Factors in their place, (..., n, m); returns pivots."""
+    m, n = source.shape[-2:]
+    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
+    found = route(call, "getrf", order)
     settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
     info = recipe.array("info", batch, dtype="int32", out=True)
     pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
@@ -246,7 +271,7 @@ def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[M
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
     recipe.settle(pivots, settled, info, m)
-    return factors, settled
+    return settled
 
 
 def lu(
@@ -465,9 +490,6 @@ def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Fini
             recipe.library(LibraryCall("trsm", recipe.dtype, tuple(operands), m=n, n=m))
         return factor
 
-    def part_of(number: int, verdicts: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return verdicts[batch * n :].reshape(batch, PROBES, PROBES)[number]
-
     recipe.move(given, first)
     multiply_turned()
     recipe.probes(grams, probes)
@@ -477,6 +499,7 @@ def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Fini
     recipe.near_unit(grams, second, inverse, verdict)
     if again:
         second = divide()
+    errors = verdict.seen(lambda one: one[batch * n :].reshape(batch, PROBES, PROBES))
     right, defect = recipe.array("right", n, PROBES), recipe.array("defect", m, PROBES)
     for number, at in enumerate(places):
         if not again:
@@ -485,7 +508,7 @@ def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Fini
         recipe.multiply(r.at(at), probes.at(at), right)
         recipe.multiply(given.at(at), probes.at(at), defect)
         recipe.multiply(q.at(at), right, defect, -1, 1)
-        recipe.multiply(defect.turned, defect, verdict.seen(partial(part_of, number)))
+        recipe.multiply(defect.turned, defect, errors.at((number,)))
     u = float(np.finfo(matrices.dtype).eps) / 2
     most = 0.5 if again else math.sqrt(u * math.sqrt(n))
 

@@ -14,7 +14,7 @@ enum Part { ALL, UPPER, LOWER };
 // Writes matrices (batch, height, width) without gaps. Element (i, j) is that of the source where the source,
 // which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
 template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across>
-__global__ void moved(const T* from, T* to, const void* order, const T* scales, int begin, int first, int into, int batch,
+__global__ void moved(const T* from, T* to, const void* order, const T* scales, Index into, int begin, int first, int batch,
                      int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
                      int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
                      int order_three, int order_four) {
@@ -35,7 +35,7 @@ __global__ void moved(const T* from, T* to, const void* order, const T* scales, 
             if (scaled_down) value *= scales[i];
             if (scaled_across) value *= scales[j];
         }
-        to[at + Index(into) * height * width] = value;
+        to[at + into] = value;
     }
 }
 
