@@ -148,7 +148,8 @@ class LinalgCupy(DriverCupy):
     def _unowned(self, address: int, size: int, owner: Any, device: int) -> int:
         assert size >= 0
         assert device >= 0
-        self.owners[address] = owner
+        if owner is not None:  # else it is somebody's already
+            self.owners[address] = owner
         return address
 
 
