@@ -12,6 +12,7 @@ from tuner.application.functions import Call, flag, place
 from tuner.application.keys import Array
 from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.operations import (
+    ROUTES,
     as_matrices,
     called,
     check_matrices,
@@ -416,8 +417,10 @@ def _by_reflections(call: Call, matrices: Array, mode: str) -> tuple[Array, ...]
 
 
 def _part(matrices: Array) -> int:
-    """Rows that are factored together in a tree."""
-    return max(LEAST_PART, 4 * int(matrices.shape[-1]))
+    """Rows that are factored together in a tree; all of them where no kernel takes a part of them."""
+    m, n = map(int, matrices.shape[-2:])
+    part = max(LEAST_PART, 4 * n)
+    return part if part <= ROUTES["geqrf"][-1].most else m
 
 
 def _by_tree(call: Call, matrices: Array) -> tuple[Array, Array]:
