@@ -26,6 +26,8 @@ CONSTANT, FAILED = 8, 1e3
 LAPACK's own are 0.02 to 40 elsewhere, as the bound of ``_system`` has |A| in place of |L| |U|.
 """
 
+CONDITIONS = 6  # of tall matrices, which come first
+
 LARGEST_BATCHED = 128
 """Order up to which matrices are solved by kernels of this project, which keep denormal numbers."""
 
@@ -85,7 +87,9 @@ def tall(m: int, n: int, dtype: str) -> list[Matrix]:
     rng = np.random.default_rng(m * n)
     left, right = (np.linalg.qr(rng.normal(size=(rows, n)))[0] for rows in (m, n))
     full = rng.uniform(-1, 1, (m, n))
-    made = [(left * np.geomspace(1, 1 / condition, n)) @ right for condition in (1, 50, 1e3, 1e6, 1e12, 1e18)]
+    conditions = (1, 50, 1e3, 1e6, 1e12, 1e18)
+    made = [(left * np.geomspace(1, 1 / condition, n)) @ right for condition in conditions]
+    assert len(made) == CONDITIONS
     made.append((left * np.where(np.arange(n) == n - 1, 1e-3 if dtype == "float32" else 1e-7, 1)) @ right)
     made += [full[:, np.arange(n) // 2], np.where(np.arange(n) == n // 2, 0, full), 0 * full]
     made += [left_of[:1] * full * right_of[:n] for left_of, right_of in _factors(max(n, 2), dtype)[::3]]

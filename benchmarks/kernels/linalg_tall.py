@@ -66,12 +66,15 @@ CASES = (
 
 @dataclass
 class Contender:
-    """What is timed: a call, and what its result is, (Q, R), (factors, pivots from 0) or (x,)."""
+    """What is timed: a call, and what its result is, (Q, R), (factors, pivots from 0) or (x,).
+
+    ``captured`` has the arrays of a graph.
+    """
 
     name: str
     call: Callable[[], Any]
     result: Callable[[], Sequence[Any]]
-    graph: bool = False
+    captured: Callable[[], Any] | None = None
 
 
 class Peers:
@@ -113,7 +116,7 @@ class Peers:
                 graph = stream.end_capture()
         except (RuntimeError, self._cp.cuda.runtime.CUDARuntimeError):
             return one
-        return Contender(one.name, partial(graph.launch, stream), one.result, graph=True)
+        return Contender(one.name, partial(graph.launch, stream), one.result, one.call)
 
     def _solver(self, routine: str, *arguments: Any) -> None:
         stream = self._cp.cuda.get_current_stream().ptr
@@ -270,7 +273,7 @@ def contest(cp: Any, libraries: LinalgLibraries, case: Case, dtype: str) -> dict
         one.call()
         errors = errors_of(cp, case, a, b, one.result())
         row = {"name": one.name, "ms": float(middle), "spread_ms": float(high - low) / 2}
-        rows.append({**row, "graph": one.graph, "errors": errors})
+        rows.append({**row, "graph": one.captured is not None, "errors": errors})
     peers = [row for row in rows[1:] if max(row["errors"].values()) < 30]  # LAPACK's tests
     ratio = min((row["ms"] for row in peers), default=math.nan) / rows[0]["ms"]
     ratios = {"ratio": ratio, "solver": rows[1]["ms"] / rows[0]["ms"]}

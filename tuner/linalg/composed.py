@@ -266,6 +266,12 @@ class Recipe:
         arguments: tuple[StageArgument, ...] = (grams.buffer, made.buffer, *map(_number, (batch, n, width)))
         self._stage(f"probed<{_C[self.dtype]}>", arguments, batch * n * width)
 
+    def shift(self, grams: Matrices, share: float) -> None:
+        """Add a share of themselves to the diagonals of grams (batch, n, n)."""
+        rows, n = math.prod(grams.shape[:-1]), grams.shape[-1]
+        arguments = (grams.buffer, Scalar(self.dtype, share), _number(rows), _number(n))
+        self._stage(f"shifted<{_C[self.dtype]}>", arguments, rows)
+
     def near_unit(self, grams: Matrices, factor: Matrices, inverse: Matrices, off: Matrices) -> None:
         """Cholesky factors of grams near I and their inverses, and how far rows are off: ``off[row]``."""
         rows, n = math.prod(grams.shape[:-1]), grams.shape[-1]

@@ -12,6 +12,7 @@ from tuner.application.functions import Call, flag, place
 from tuner.application.keys import Array
 from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.operations import (
+    MATRIX_AXES,
     ROUTES,
     as_matrices,
     called,
@@ -340,8 +341,10 @@ def qr(
     Tall matrices in economic mode, of more than 128 rows and at least twice as many as columns, are factored
     by Cholesky's factors of A'A, R with no negative number on its diagonal. The call waits for the GPU, and
     looks at the errors: Q'Q is to be I, and Q R to be A by each column, to 8 √n units of roundoff. Where the
-    condition is above some 10³ in float32 or 10⁷ in float64, columns by their norms, or numbers are near the
-    ends of their range, all matrices of the call are factored again by reflections, which takes longer.
+    condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes two more
+    factorisations. Where the errors are still too large, as of columns of zeros, of a rank of a few, or of
+    numbers near the ends of their range, all matrices of the call are factored by reflections, which takes
+    many times as long.
 
     Args:
         a: (..., m, n), float32 or float64.
@@ -359,17 +362,18 @@ def qr(
         InputError: an argument cannot be used, or m or n is beyond the kernels; m is not if the mode is
             economic and n at most 8192.
     """
+    shape = getattr(a, "shape", ())
+    tried = mode == "economic" and check is False and len(shape) >= MATRIX_AXES and is_tall(shape)
+    found = _tall(a) if tried else ()  # without borrowing the array first
+    if found:
+        return found
     with called("qr", a=a) as (call, matrices):
         check_matrices(call, "a", matrices)
         checked = check == RESIDUAL or flag(call, "check", check)
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-        found: tuple[Any, ...] = ()
-        if mode == "economic" and is_tall(matrices):
-            check_order(call, "geqrf", min(matrices.shape[-2], _part(matrices)))
-            for again in (False, True):
-                found = found or perform("qr", _by_cholesky, {"a": matrices}, again)
-            found = found or _positive(call, *_by_tree(call, matrices))
+        if mode == "economic" and is_tall(matrices.shape):
+            found = (() if tried else _tall(matrices)) or _positive(call, *_by_tree(call, matrices))
         found = found or _by_reflections(call, matrices, mode)
         if checked and mode in {"full", "economic"}:
             refuse_residuals(call, of_qr, (matrices,), found)
@@ -449,78 +453,81 @@ def _positive(call: Call, q: Array, r: Array) -> tuple[Array, Array]:
     return q, r
 
 
-def is_tall(matrices: Array) -> bool:
+def is_tall(shape: Sequence[int]) -> bool:
     """Return True if Q of the first columns is found by Cholesky factorisations."""
-    m, n = matrices.shape[-2:]
-    return bool(matrices.size) and m >= TALL * n and not is_batched("geqrf", m)
+    return 0 not in shape and shape[-2] >= TALL * shape[-1] and not is_batched("geqrf", shape[-2])
 
 
-def _by_cholesky(call: Call, matrices: Array, again: bool) -> tuple[Recipe, Finish]:
-    """Q and R of tall matrices, R with a positive diagonal; nothing if Q is not orthogonal to roundoff.
+def _tall(a: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
+    """Q and R of tall matrices by Cholesky factorisations; nothing if their errors are too large."""
+    found: tuple[Any, ...] = ()
+    for shifts in (0, 2):
+        found = found or perform("qr", _by_cholesky, {"a": a}, shifts)
+    return found
+
+
+def _by_cholesky(call: Call, matrices: Array, shifts: int) -> tuple[Recipe, Finish]:
+    """Q and R of tall matrices, R with a positive diagonal; nothing if their errors are too large.
 
     CholeskyQR2 (Yamamoto, Nakatsukasa, Yanagisawa and Fukaya, "Roundoff error analysis of the CholeskyQR2
-    algorithm", 2015): R of A'A, Q = A / R, and the same once more with Q. If Q'Q = I + E with E² below
-    roundoff, the second factor is I + U, where U + U' = E. The sums of the rows of |E| bound the condition
-    of the first Q, and Q R is held to A by vectors of random signs, for libraries may divide by R
-    with inverses of its blocks: what is returned has errors like those of Householder's reflections.
+    algorithm", 2015): R of A'A, Q = A / R, and the same once more with Q. As Q'Q = I + E with E² below
+    roundoff, the second factor is I + U, where U + U' = E. Shifted factors before (Fukaya, Kannan,
+    Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR", 2020) make A of any condition one that can be
+    factored so; here they are relative to each column.
+
+    The sums of the rows of |E| bound what Q lacks, and Q R is held to A by vectors of random signs, for
+    libraries may divide by R with inverses of its blocks.
 
     Args:
         call: which call.
         matrices: (..., m, n).
-        again: factor Q'Q, too; else take the first order.
+        shifts: factorisations with a shift, before those without.
     """
     lead, (m, n) = tuple(matrices.shape[:-2]), matrices.shape[-2:]
-    batch = math.prod(lead)
+    batch, u = math.prod(lead), float(np.finfo(matrices.dtype).eps) / 2
+    check_order(call, "geqrf", min(m, _part(matrices)))
     recipe = Recipe(call, {"a": matrices})
     given = recipe.given("a")
     q, r = recipe.array("q", *lead, m, n, out=True), recipe.array("r", *lead, n, n, out=True)
     verdict = recipe.array("verdict", batch * (n + PROBES * PROBES), out=True)
-    first = q if again else recipe.array("first", *lead, m, n)
-    grams, probes = recipe.array("grams", *lead, n, n), recipe.array("probes", *lead, n, PROBES)
-    places = list(np.ndindex(*lead))
-
-    def multiply_turned() -> None:
-        for at in places:
-            recipe.multiply(first.at(at).turned, first.at(at), grams.at(at))
-
-    def divide() -> Matrices:
-        factor = potrf(recipe, call, grams, out=False)
-        for at in places:
-            operands = [
-                (letter, Operand(one.buffer, one.at(at).begin, n))
-                for letter, one in (("a", factor), ("b", first))
-            ]
-            recipe.library(LibraryCall("trsm", recipe.dtype, tuple(operands), m=n, n=m))
-        return factor
-
+    first, grams = recipe.array("first", *lead, m, n), recipe.array("grams", *lead, n, n)
+    probes = recipe.array("probes", *lead, n, PROBES)
+    factors: list[Matrices] = []
     recipe.move(given, first)
-    multiply_turned()
-    recipe.probes(grams, probes)
-    factor = divide()
-    multiply_turned()
-    second, inverse = recipe.array("second", *lead, n, n), recipe.array("inverse", *lead, n, n)
-    recipe.near_unit(grams, second, inverse, verdict)
-    if again:
-        second = divide()
+    for number in range(shifts + 2):
+        for at in np.ndindex(*lead):
+            recipe.multiply(first.at(at).turned, first.at(at), grams.at(at))
+        if number == 0:
+            recipe.probes(grams, probes)
+        if number < shifts:
+            recipe.shift(grams, (n + 16) * u)
+        if number <= shifts:
+            factors.append(potrf(recipe, call, grams, out=False))
+            for at in np.ndindex(*lead):
+                a, b = (Operand(one.buffer, one.at(at).begin, n) for one in (factors[-1], first))
+                recipe.library(LibraryCall("trsm", recipe.dtype, (("a", a), ("b", b)), m=n, n=m))
+    near, inverse = recipe.array("near", *lead, n, n), recipe.array("inverse", *lead, n, n)
+    recipe.near_unit(grams, near, inverse, verdict)
+    products = [recipe.array("product", *lead, n, n) for _ in range(shifts)] + [r]
     errors = verdict.seen(lambda one: one[batch * n :].reshape(batch, PROBES, PROBES))
     right, defect = recipe.array("right", n, PROBES), recipe.array("defect", m, PROBES)
-    for number, at in enumerate(places):
-        if not again:
-            recipe.multiply(first.at(at), inverse.at(at), q.at(at))
-        recipe.multiply(second.at(at), factor.at(at), r.at(at))
+    for number, at in enumerate(np.ndindex(*lead)):
+        recipe.multiply(first.at(at), inverse.at(at), q.at(at))
+        left = near
+        for factor, product in zip(reversed(factors), products, strict=True):
+            recipe.multiply(left.at(at), factor.at(at), product.at(at))
+            left = product
         recipe.multiply(r.at(at), probes.at(at), right)
         recipe.multiply(given.at(at), probes.at(at), defect)
         recipe.multiply(q.at(at), right, defect, -1, 1)
         recipe.multiply(defect.turned, defect, errors.at((number,)))
-    u = float(np.finfo(matrices.dtype).eps) / 2
-    most = 0.5 if again else math.sqrt(u * math.sqrt(n))
 
     def finish(made: Sequence[Array], check: bool) -> tuple[Array, ...]:
         del check
         found = on_host(made[2])
         off, products = found[: batch * n], found[batch * n :].reshape(batch, PROBES, PROBES)
         right = products.diagonal(0, 1, 2) <= (ALLOWED_PROBE * n * u) ** 2
-        return (made[0], made[1]) if (off <= most).all() and right.all() else ()
+        return (made[0], made[1]) if (off**2 <= u * math.sqrt(n)).all() and right.all() else ()
 
     return recipe, finish
 

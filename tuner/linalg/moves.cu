@@ -109,6 +109,14 @@ __global__ void probed(const T* grams, T* made, int batch, int n, int width) {
     }
 }
 
+// Adds a share of themselves to the diagonals of matrices (.., n, n).
+template <typename T>
+__global__ void shifted(T* matrices, T share, int rows, int n) {
+    const Index stride = Index(gridDim.x) * blockDim.x;
+    for (Index row = Index(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride)
+        matrices[row * n + row % n] += matrices[row * n + row % n] * share;
+}
+
 // Of symmetric matrices (.., n, n) that are I + E, E small: factor = I + U and inverse = I - U, where U + U' = E is the
 // triangle of E with half its diagonal, and off[row], the sum of |E| in a row. A warp has a row of any matrix.
 template <typename T>
