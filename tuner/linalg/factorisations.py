@@ -362,8 +362,9 @@ def qr(
         InputError: an argument cannot be used, or m or n is beyond the kernels; m is not if the mode is
             economic and n at most 8192.
     """
-    shape = getattr(a, "shape", ())
-    tried = mode == "economic" and check is False and len(shape) >= MATRIX_AXES and is_tall(shape)
+    shape = getattr(a, "shape", None)
+    known = isinstance(shape, tuple) and len(shape) >= MATRIX_AXES
+    tried = known and mode == "economic" and check is False and is_tall(shape)
     found = _tall(a) if tried else ()  # without borrowing the array first
     if found:
         return found
