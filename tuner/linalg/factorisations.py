@@ -362,7 +362,7 @@ def qr(
         InputError: an argument cannot be used, or m or n is beyond the kernels; m is not if the mode is
             economic and n at most 8192.
     """
-    shape = getattr(a, "shape", None)
+    shape: Any = getattr(a, "shape", None)
     known = isinstance(shape, tuple) and len(shape) >= MATRIX_AXES
     tried = known and mode == "economic" and check is False and is_tall(shape)
     found = _tall(a) if tried else ()  # without borrowing the array first
