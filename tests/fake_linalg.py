@@ -46,7 +46,7 @@ class HostKernel(Kernel):
         plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else one for one in args]
         if stage.name == "moved":
             plain[0], before = _memory(plain[0])
-            plain[4] += before
+            plain[5] += before
         elif stage.name == "exchanged":
             assert plain[0].flags.c_contiguous
         else:  # rows may lie apart, and those of an output are written
@@ -148,7 +148,8 @@ class LinalgCupy(DriverCupy):
     def _unowned(self, address: int, size: int, owner: Any, device: int) -> int:
         assert size >= 0
         assert device >= 0
-        self.owners[address] = owner
+        if owner is not None:  # else it is somebody's already
+            self.owners[address] = owner
         return address
 
 

@@ -26,6 +26,8 @@ CONSTANT, FAILED = 8, 1e3
 LAPACK's own are 0.02 to 40 elsewhere, as the bound of ``_system`` has |A| in place of |L| |U|.
 """
 
+CONDITIONS = 6  # of tall matrices, which come first
+
 LARGEST_BATCHED = 128
 """Order up to which matrices are solved by kernels of this project, which keep denormal numbers."""
 
@@ -80,6 +82,29 @@ def triangles(n: int, dtype: str) -> Matrix:
     return np.array(made)
 
 
+def tall(m: int, n: int, dtype: str) -> list[Matrix]:
+    """Conditions from 1 to beyond roundoff, rank-deficient, with zeros, and of any scale: each (m, n)."""
+    rng = np.random.default_rng(m * n)
+    left, right = (np.linalg.qr(rng.normal(size=(rows, n)))[0] for rows in (m, n))
+    full = rng.uniform(-1, 1, (m, n))
+    conditions = (1, 50, 1e3, 1e6, 1e12, 1e18)
+    made = [(left * np.geomspace(1, 1 / condition, n)) @ right for condition in conditions]
+    assert len(made) == CONDITIONS
+    made.append((left * np.where(np.arange(n) == n - 1, 1e-3 if dtype == "float32" else 1e-7, 1)) @ right)
+    made += [full[:, np.arange(n) // 2], np.where(np.arange(n) == n // 2, 0, full), 0 * full]
+    made += [left_of[:1] * full * right_of[:n] for left_of, right_of in _factors(max(n, 2), dtype)[::3]]
+    made.append(np.where(np.arange(m)[:, None] % 3 == 1, _DENORMAL[dtype], 1) * full)
+    return [one.astype(dtype) for one in made]
+
+
+def tall_law(call: Call, m: int, n: int, dtype: str) -> None:
+    """A - Q R is small by columns, Q is orthogonal, and no number on the diagonal of R negative."""
+    a = tall(m, n, dtype)
+    found = list(zip(*(call("qr", one, mode="economic") for one in a), strict=True))
+    assert all((one.diagonal() >= 0).all() and not np.tril(one, -1).any() for one in found[1])
+    _check(_qr, [a], found, lambda: _each(scipy.linalg.qr, a, mode="economic"))
+
+
 def products(matrices: Matrix) -> Matrix:
     """Two right-hand sides of systems whose solutions are near 1."""
     signs = np.random.default_rng(1).uniform(0.5, 1, (matrices.shape[-1], 2))
@@ -105,7 +130,7 @@ def _lu(a: Matrix, factors: Matrix, pivots: Matrix) -> float:
 
 def _qr(a: Matrix, q: Matrix, r: Matrix) -> float:
     wide, largest = q.astype(float), np.abs(a).max(axis=0).astype(float)
-    off = wide.T @ wide - np.eye(len(a))
+    off = wide.T @ wide - np.eye(q.shape[1])
     columns = _ratio(a - wide @ r.astype(float), np.broadcast_to(largest, a.shape), a.dtype)
     return max(columns, _ratio(off, np.ones(off.shape), a.dtype))
 
@@ -134,7 +159,7 @@ def _check(measure: Call, arrays: Sequence[Any], found: Sequence[Any], lapack: C
     assert not wrong, f"defect and what is allowed, by the number of the matrix: {wrong}"
 
 
-def _each(function: Call, *arrays: Matrix, **way: Any) -> list[Any]:
+def _each(function: Call, *arrays: Matrix | Sequence[Matrix], **way: Any) -> list[Any]:
     """SciPy's answers, each of all matrices, with no word of conditions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)

@@ -35,8 +35,8 @@ SMALLEST = {
 }
 FOR_A_GPU = (
     "fft_random_lengths",
-    *("kernels/fft_lengths", "kernels/linalg_large", "kernels/linalg_peers", "kernels/long_scan_peers"),
-    *("kernels/peers", "kernels/tridiag_large"),
+    *("kernels/fft_lengths", "kernels/linalg_large", "kernels/linalg_peers", "kernels/linalg_tall"),
+    *("kernels/long_scan_peers", "kernels/peers", "kernels/tridiag_large"),
 )
 ELSEWHERE = {  # played in small by a test of their own
     "daemon_faults": "test_daemon_faults",

@@ -136,6 +136,17 @@ def test_lapacks_errors_at_any_scale(cp: Any, name: str, n: int, dtype: str) -> 
     linalg_scales.LAWS[name](called, n, dtype)
 
 
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize(("m", "n"), [(150, 21), (1000, 300), (40000, 65)])
+def test_lapacks_errors_of_tall_matrices(cp: Any, m: int, n: int, dtype: str) -> None:
+    """They are those of reflections, whatever the condition and the scale."""
+
+    def called(function: str, *arrays: NDArray[Any], **way: Any) -> Any:
+        return [one.get() for one in getattr(linalg, function)(*map(cp.asarray, arrays), **way)]
+
+    linalg_scales.tall_law(called, m, n, dtype)
+
+
 def test_large_failures_are_named(cp: Any) -> None:
     """Indefinite and singular matrices beyond the batched kernels."""
     a = positive("float64", 300, 1)[0]

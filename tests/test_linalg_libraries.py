@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from fake_apply import CapturingStream
 from fake_linalg import HostCompiler, linalg_cupy
+from fake_linalg_large import HostLibraries
 from linalg_cases import N, positive, random
 from numpy.typing import NDArray
 
@@ -288,6 +289,16 @@ def test_results_are_of_the_library_of_the_arguments(world: World, library: str)
         check(world, call, library, CALLS[call](*given), of(world, call, a, b))
         assert np.array_equal(world.values(given[0]), a), call
         assert np.array_equal(world.values(given[1]), b), call
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_tall_matrices(world: World, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """Their QR calls another function, whose results are of the library, too."""
+    if isinstance(world, FakeWorld):
+        monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
+    b = random(150, 2)
+    for _ in range(2):  # worked out, and looked up
+        check(world, "qr", library, CALLS["qr"](b, world.lent(library, b)), of(world, "qr", b, b))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

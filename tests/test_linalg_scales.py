@@ -7,7 +7,7 @@ import host_build
 import linalg_scales as scales
 import numpy as np
 import pytest
-from fake_linalg import LinalgCupy, linalg_cupy
+from fake_linalg import HostCompiler, LinalgCupy, linalg_cupy
 from fake_linalg_large import HostLibraries
 
 from tuner import linalg
@@ -35,3 +35,23 @@ def test_lapacks_errors(cp: LinalgCupy, name: str, n: int, dtype: str) -> None:
         return [np.asarray(one) for one in found] if isinstance(found, tuple) else np.asarray(found)
 
     scales.LAWS[name](called, n, dtype)
+
+
+@pytest.mark.parametrize(("m", "n", "dtype"), [(150, 1, "float64"), (150, 21, "float32")])
+def test_errors_of_tall_matrices(cp: LinalgCupy, m: int, n: int, dtype: str) -> None:
+    """They are those of reflections, whatever the condition and the scale."""
+
+    def called(function: str, *arrays: Any, **way: Any) -> Any:
+        return [np.asarray(one) for one in getattr(linalg, function)(*map(cp.asarray, arrays), **way)]
+
+    scales.tall_law(called, m, n, dtype)
+
+
+def test_reflections_are_for_what_needs_them(cp: LinalgCupy) -> None:
+    """Tall matrices of any condition are factored without, one with a column of zeros is not."""
+    matrices = scales.tall(150, 9, "float64")
+    for a in matrices[: scales.CONDITIONS]:
+        linalg.qr(cp.asarray(a), "economic")
+    assert not any("qr" in entry for entry in HostCompiler.compiled)
+    linalg.qr(cp.asarray(np.where(np.arange(9) == 1, 0, matrices[0])), "economic")
+    assert any("qr" in entry for entry in HostCompiler.compiled)

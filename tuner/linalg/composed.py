@@ -205,7 +205,7 @@ class Recipe:
 
         Args:
             source: (..., rows, columns).
-            target: whole array.
+            target: whole array, or a part of one without gaps.
             part: of the matrices that is read, ``ALL``, ``UPPER`` or ``LOWER``.
             unit: write ones on the diagonal.
             order: row numbers (..., columns), to be broadcast: element (i, j) is that of column ``order[j]``.
@@ -228,7 +228,7 @@ class Recipe:
         flags = [unit, order is not None, *(scales[1:] if scales else (False, False))]
         kinds = ", ".join("true" if flag else "false" for flag in flags)
         numbers = (
-            *(source.begin, number or 0, into, batch, height, width, *source.shape[-2:], down, across),
+            *(source.begin, number or 0, batch, height, width, *source.shape[-2:], down, across),
             *extents[1:],
             *first,
             *second,
@@ -241,6 +241,7 @@ class Recipe:
                 target.buffer,
                 order.buffer if order is not None else any_other,
                 scales[0].buffer if scales else any_other,
+                Scalar("int64", target.begin + into * height * width),
                 *map(_number, numbers),
             ),
             batch * height * width,
@@ -258,6 +259,24 @@ class Recipe:
         count = pivots.shape[-1]
         arguments: tuple[StageArgument, ...] = (pivots.buffer, made.buffer, _number(number), _number(count))
         self._stage(f"rooted<{_C[self.dtype]}>", arguments, count)
+
+    def probes(self, grams: Matrices, made: Matrices) -> None:
+        """Vectors of random signs by columns (batch, n, width), whose norms grams (batch, n, n) tell."""
+        (batch, n, width) = math.prod(made.lead), *made.shape[-2:]
+        arguments: tuple[StageArgument, ...] = (grams.buffer, made.buffer, *map(_number, (batch, n, width)))
+        self._stage(f"probed<{_C[self.dtype]}>", arguments, batch * n * width)
+
+    def shift(self, grams: Matrices, share: float) -> None:
+        """Add a share of themselves to the diagonals of grams (batch, n, n)."""
+        rows, n = math.prod(grams.shape[:-1]), grams.shape[-1]
+        arguments = (grams.buffer, Scalar(self.dtype, share), _number(rows), _number(n))
+        self._stage(f"shifted<{_C[self.dtype]}>", arguments, rows)
+
+    def near_unit(self, grams: Matrices, factor: Matrices, inverse: Matrices, off: Matrices) -> None:
+        """Cholesky factors of grams near I and their inverses, and how far rows are off: ``off[row]``."""
+        rows, n = math.prod(grams.shape[:-1]), grams.shape[-1]
+        buffers = (grams.buffer, factor.buffer, inverse.buffer, off.buffer)
+        self._stage(f"near_unit<{_C[self.dtype]}>", (*buffers, *map(_number, (rows, n))), 32 * rows)
 
     def exchanges(self, pivots: Matrices, count: int, rows: int, *, out: bool = False) -> Matrices:
         """Row numbers after exchanges, (batch, rows), by pivots (batch, count or more) from 0 on."""
@@ -319,6 +338,15 @@ class Recipe:
         empty = Source("", "")
         one = (1, 1, 1)
         self._add(Stage(call.routine, empty, "", (), one, one, 0, (), library=call))
+
+    def multiply(
+        self, left: Matrices, right: Matrices, made: Matrices, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """``made = alpha left right + beta made`` by cuBLAS, of single matrices; made is row-major."""
+        (rows, columns), inner = made.shape, left.shape[-1]
+        target = ("c", Operand(made.buffer, made.begin, columns))  # its transpose, column-major
+        operands = (self.operand("a", right.turned), self.operand("b", left.turned), target)
+        self.library(LibraryCall("gemm", self.dtype, operands, columns, rows, inner, alpha, beta))
 
     def operand(self, letter: str, matrix: Matrices) -> tuple[str, Operand]:
         """A matrix as cuBLAS takes it: column-major, or the transpose of one that is, else a copy."""

@@ -12,19 +12,22 @@ from tuner.application.functions import Call, flag, place
 from tuner.application.keys import Array
 from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.operations import (
+    MATRIX_AXES,
+    ROUTES,
     as_matrices,
     called,
     check_matrices,
     column_major,
     compact,
+    is_batched,
     route,
     row_major,
     run,
     set_diagonal,
 )
-from tuner.linalg.products import Blas, only, squares
+from tuner.linalg.products import Blas, gemm, only, squares
 from tuner.linalg.residuals import RESIDUAL, of_cholesky, of_qr, refuse_residuals
-from tuner.model.plan import BufferView
+from tuner.model.plan import BufferView, LibraryCall, Operand
 
 BLOCK = 256
 """Reflections applied at once; the last ones come first, so that zeros are left out."""
@@ -69,6 +72,11 @@ def _set_diagonal(matrix: Array, values: Array) -> None:
 
 
 MODES = ("full", "economic", "r", "raw")
+
+TALL = 2  # times as many rows as columns
+LEAST_PART = 128  # rows that a batched kernel takes
+PROBES = 8
+ALLOWED_PROBE = 8  # units of roundoff, times n: those of A - Q R, by columns of norm 1
 
 
 def cholesky(
@@ -202,7 +210,9 @@ def _lu_factor(call: Call, matrices: Array) -> tuple[Recipe, Finish] | tuple[Arr
 
 
 def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[Matrices, Matrices]:
-    """LU factors of matrices that are not empty, filled up with zeros to squares.
+    """LU factors of matrices that are not empty, tall ones filled up with zeros to squares.
+
+    Of wide matrices the left square is factored, and the rest follows.
 
     Args:
         recipe: of the call; ``info`` becomes the last result of it.
@@ -217,10 +227,35 @@ def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[M
         InputError: no kernel takes matrices as large.
     """
     m, n = source.shape[-2:]
-    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
-    check_order(call, "getrf", order)
-    found = route(call, "getrf", order)
+    check_order(call, "getrf", max(m, n))
     factors = recipe.array("lu", *source.lead, n, m, out=out)
+    if m < n and not is_batched("getrf", n):
+        return factors, _wide_getrf(recipe, call, source, factors)
+    return factors, _square_getrf(recipe, call, source, factors, out=out)
+
+
+def _wide_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices) -> Matrices:
+    """Factors of the left square, then the rows of U right of it; returns pivots, which are a result."""
+    m = source.shape[-2]
+    left = recipe.array("left", *source.lead, m, m)
+    pivots = _square_getrf(recipe, call, source.seen(lambda one: one[..., :m]), left, out=True)
+    order = recipe.exchanges(pivots.seen(lambda one: one.reshape(-1, m)), m, m)
+    wide = order.seen(lambda one: one.reshape(*source.lead, m))
+    recipe.move(source.turned, factors, order=wide)
+    for at in np.ndindex(*source.lead):
+        one = factors.at(at)
+        recipe.move(left.at(at), one.seen(lambda rows: rows[:m]))
+        right = Operand(one.buffer, one.begin + m * m, m)
+        operands = (("a", Operand(one.buffer, one.begin, m)), ("b", right))
+        recipe.library(LibraryCall("trsm", recipe.dtype, operands, m, one.shape[0] - m, unit=True))
+    return pivots
+
+
+def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices, *, out: bool) -> Matrices:
+    """Factors in their place, (..., n, m); returns pivots."""
+    m, n = source.shape[-2:]
+    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
+    found = route(call, "getrf", order)
     settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
     info = recipe.array("info", batch, dtype="int32", out=True)
     pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
@@ -238,7 +273,7 @@ def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[M
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
     recipe.settle(pivots, settled, info, m)
-    return factors, settled
+    return settled
 
 
 def lu(
@@ -298,10 +333,18 @@ def qr(
     *,
     check: bool | str = False,
 ) -> tuple[Any, ...]:
-    """``a = Q R`` by Householder reflections, as ``scipy.linalg.qr``.
+    """``a = Q R``, as ``scipy.linalg.qr``; by Householder reflections but for tall matrices.
 
     Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``, of large matrices block by
-    block; see ``tuner.linalg.factorisations``.
+    block; see ``tuner.linalg.factorisations``. Of wide matrices the left square is factored.
+
+    Tall matrices in economic mode, of more than 128 rows and at least twice as many as columns, are factored
+    by Cholesky's factors of A'A, R with no negative number on its diagonal. The call waits for the GPU, and
+    looks at the errors: Q'Q is to be I, and Q R to be A by each column, to 8 √n units of roundoff. Where the
+    condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes two more
+    factorisations. Where the errors are still too large, as of columns of zeros, of a rank of a few, or of
+    numbers near the ends of their range, all matrices of the call are factored by reflections, which takes
+    many times as long.
 
     Args:
         a: (..., m, n), float32 or float64.
@@ -316,39 +359,178 @@ def qr(
 
     Raises:
         LinAlgError: a backward error is too large.
-        InputError: an argument cannot be used, or m or n is beyond the kernels.
+        InputError: an argument cannot be used, or m or n is beyond the kernels; m is not if the mode is
+            economic and n at most 8192.
     """
+    shape: Any = getattr(a, "shape", None)
+    known = isinstance(shape, tuple) and len(shape) >= MATRIX_AXES
+    tried = known and mode == "economic" and check is False and is_tall(shape)
+    found = _tall(a) if tried else ()  # without borrowing the array first
+    if found:
+        return found
     with called("qr", a=a) as (call, matrices):
         check_matrices(call, "a", matrices)
         checked = check == RESIDUAL or flag(call, "check", check)
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-        cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
-        order, least = max(m, n), min(m, n)
-        check_order(call, "geqrf", order)
-        if matrices.size:
-            factors, tau = run(call, "geqrf", column_major(call, matrices, order=order))
-        else:
-            factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
-            tau = cp.zeros(factors.shape[:2], matrices.dtype)
-        found = as_matrices(factors[:, :n, :m], lead)
-        rows = m if mode in {"full", "r"} else least
-        upper = cp.empty((*lead, rows, n), matrices.dtype)
-        upper[...] = cp.triu(found[..., :rows, :])
-        if mode == "r":
-            return (call.returned(upper),)
-        if mode == "raw":
-            scales = compact(tau[:, :least]).reshape(*lead, least)
-            return (call.returned(found), call.returned(scales)), call.returned(upper)
+        if mode == "economic" and is_tall(matrices.shape):
+            found = (() if tried else _tall(matrices)) or _positive(call, *_by_tree(call, matrices))
+        found = found or _by_reflections(call, matrices, mode)
+        if checked and mode in {"full", "economic"}:
+            refuse_residuals(call, of_qr, (matrices,), found)
+        made = [call.returned(one) for one in found]
+        return ((made[0], made[1]), made[2]) if mode == "raw" else tuple(made)
+
+
+def _by_reflections(call: Call, matrices: Array, mode: str) -> tuple[Array, ...]:
+    """Q and R, R, or LAPACK's factors, tau and R; of wide matrices the left square is factored.
+
+    Raises:
+        InputError: no kernel takes matrices as large.
+    """
+    cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
+    check_order(call, "geqrf", max(m, n))
+    wide = 0 < m < n and not is_batched("geqrf", n)
+    square = matrices[..., :m] if wide else matrices
+    order, least = max(square.shape[-2:]), min(m, n)
+    if matrices.size:
+        factors, tau = run(call, "geqrf", column_major(call, square, order=order))
+    else:
+        factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
+        tau = cp.zeros(factors.shape[:2], matrices.dtype)
+    found = as_matrices(factors[:, : square.shape[-1], :m], lead)
+    q = None
+    if wide or mode in {"full", "economic"}:
         columns = m if mode == "full" else least
-        if order and not route(call, "geqrf", order).batched:
+        if order and not is_batched("geqrf", order):
             q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
         else:
             q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
         q = q.reshape(*lead, m, columns)
-        if checked:
-            refuse_residuals(call, of_qr, (matrices,), (q, upper))
-        return call.returned(q), call.returned(upper)
+    if wide:
+        square, found = found, cp.empty((*lead, n, m), matrices.dtype).swapaxes(-1, -2)
+        found[..., :m] = square
+        found[..., m:] = gemm(q, matrices[..., m:], trans_a=True)
+    rows = m if mode in {"full", "r"} else least
+    upper = cp.empty((*lead, rows, n), matrices.dtype)
+    upper[...] = cp.triu(found[..., :rows, :])
+    if mode == "r":
+        return (upper,)
+    if mode == "raw":
+        return found, compact(tau[:, :least]).reshape(*lead, least), upper
+    return q, upper
+
+
+def _part(matrices: Array) -> int:
+    """Rows that are factored together in a tree; all of them where no kernel takes a part of them."""
+    m, n = map(int, matrices.shape[-2:])
+    part = max(LEAST_PART, 4 * n)
+    return part if part <= ROUTES["geqrf"][-1].most else m
+
+
+def _by_tree(call: Call, matrices: Array) -> tuple[Array, Array]:
+    """Q and R of tall matrices: parts of their rows are factored, then the R of all parts, and so on.
+
+    See Demmel, Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU
+    factorizations" (2012).
+    """
+    (*lead, m, n), part = matrices.shape, _part(matrices)
+    if m <= part:
+        return _by_reflections(call, matrices, "economic")
+    parts = -(-m // part)
+    filled = call.cp.zeros((*lead, parts * part, n), matrices.dtype)
+    filled[..., :m, :] = matrices
+    below, r = _by_reflections(call, filled.reshape(*lead, parts, part, n), "economic")
+    above, r = _by_tree(call, r.reshape(*lead, parts * n, n))
+    filled.reshape(*lead, parts, part, n)[...] = gemm(below, above.reshape(*lead, parts, n, n))
+    return compact(filled[..., :m, :]), r
+
+
+def _positive(call: Call, q: Array, r: Array) -> tuple[Array, Array]:
+    """Q and R with no negative number on the diagonal of R, in their place."""
+    signs = call.cp.where(r.diagonal(0, -2, -1) < 0, -1, 1).astype(r.dtype)
+    q *= signs[..., None, :]
+    r *= signs[..., None]
+    return q, r
+
+
+def is_tall(shape: Sequence[int]) -> bool:
+    """Return True if Q of the first columns is found by Cholesky factorisations."""
+    return 0 not in shape and shape[-2] >= TALL * shape[-1] and not is_batched("geqrf", shape[-2])
+
+
+def _tall(a: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
+    """Q and R of tall matrices by Cholesky factorisations; nothing if their errors are too large."""
+    found: tuple[Any, ...] = ()
+    for shifts in (0, 2):
+        found = found or perform("qr", _by_cholesky, {"a": a}, shifts)
+    return found
+
+
+def _by_cholesky(call: Call, matrices: Array, shifts: int) -> tuple[Recipe, Finish]:
+    """Q and R of tall matrices, R with a positive diagonal; nothing if their errors are too large.
+
+    CholeskyQR2 (Yamamoto, Nakatsukasa, Yanagisawa and Fukaya, "Roundoff error analysis of the CholeskyQR2
+    algorithm", 2015): R of A'A, Q = A / R, and the same once more with Q. As Q'Q = I + E with E² below
+    roundoff, the second factor is I + U, where U + U' = E. Shifted factors before (Fukaya, Kannan,
+    Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR", 2020) make A of any condition one that can be
+    factored so; here they are relative to each column.
+
+    The sums of the rows of |E| bound what Q lacks, and Q R is held to A by vectors of random signs, for
+    libraries may divide by R with inverses of its blocks.
+
+    Args:
+        call: which call.
+        matrices: (..., m, n).
+        shifts: factorisations with a shift, before those without.
+    """
+    lead, (m, n) = tuple(matrices.shape[:-2]), matrices.shape[-2:]
+    batch, u = math.prod(lead), float(np.finfo(matrices.dtype).eps) / 2
+    check_order(call, "geqrf", min(m, _part(matrices)))
+    recipe = Recipe(call, {"a": matrices})
+    given = recipe.given("a")
+    q, r = recipe.array("q", *lead, m, n, out=True), recipe.array("r", *lead, n, n, out=True)
+    verdict = recipe.array("verdict", batch * (n + PROBES * PROBES), out=True)
+    first, grams = recipe.array("first", *lead, m, n), recipe.array("grams", *lead, n, n)
+    probes = recipe.array("probes", *lead, n, PROBES)
+    factors: list[Matrices] = []
+    recipe.move(given, first)
+    for number in range(shifts + 2):
+        for at in np.ndindex(*lead):
+            recipe.multiply(first.at(at).turned, first.at(at), grams.at(at))
+        if number == 0:
+            recipe.probes(grams, probes)
+        if number < shifts:
+            recipe.shift(grams, (n + 16) * u)
+        if number <= shifts:
+            factors.append(potrf(recipe, call, grams, out=False))
+            for at in np.ndindex(*lead):
+                a, b = (Operand(one.buffer, one.at(at).begin, n) for one in (factors[-1], first))
+                recipe.library(LibraryCall("trsm", recipe.dtype, (("a", a), ("b", b)), m=n, n=m))
+    near, inverse = recipe.array("near", *lead, n, n), recipe.array("inverse", *lead, n, n)
+    recipe.near_unit(grams, near, inverse, verdict)
+    products = [recipe.array("product", *lead, n, n) for _ in range(shifts)] + [r]
+    errors = verdict.seen(lambda one: one[batch * n :].reshape(batch, PROBES, PROBES))
+    right, defect = recipe.array("right", n, PROBES), recipe.array("defect", m, PROBES)
+    for number, at in enumerate(np.ndindex(*lead)):
+        recipe.multiply(first.at(at), inverse.at(at), q.at(at))
+        left = near
+        for factor, product in zip(reversed(factors), products, strict=True):
+            recipe.multiply(left.at(at), factor.at(at), product.at(at))
+            left = product
+        recipe.multiply(r.at(at), probes.at(at), right)
+        recipe.multiply(given.at(at), probes.at(at), defect)
+        recipe.multiply(q.at(at), right, defect, -1, 1)
+        recipe.multiply(defect.turned, defect, errors.at((number,)))
+
+    def finish(made: Sequence[Array], check: bool) -> tuple[Array, ...]:
+        del check
+        found = on_host(made[2])
+        off, products = found[: batch * n], found[batch * n :].reshape(batch, PROBES, PROBES)
+        right = products.diagonal(0, 1, 2) <= (ALLOWED_PROBE * n * u) ** 2
+        return (made[0], made[1]) if (off**2 <= u * math.sqrt(n)).all() and right.all() else ()
+
+    return recipe, finish
 
 
 def _large_orthogonal(call: Call, factors: Array, tau: Array, columns: int) -> Array:

@@ -14,7 +14,7 @@ enum Part { ALL, UPPER, LOWER };
 // Writes matrices (batch, height, width) without gaps. Element (i, j) is that of the source where the source,
 // which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
 template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across>
-__global__ void moved(const T* from, T* to, const void* order, const T* scales, int begin, int first, int into, int batch,
+__global__ void moved(const T* from, T* to, const void* order, const T* scales, Index into, int begin, int first, int batch,
                      int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
                      int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
                      int order_three, int order_four) {
@@ -35,7 +35,7 @@ __global__ void moved(const T* from, T* to, const void* order, const T* scales, 
             if (scaled_down) value *= scales[i];
             if (scaled_across) value *= scales[j];
         }
-        to[at + Index(into) * height * width] = value;
+        to[at + into] = value;
     }
 }
 
@@ -92,5 +92,47 @@ __global__ void rooted(const T* pivots, T* made, int first, int count) {
         if (pivot - pivot == 0) frexp(pivot, &exponent);
         const int half = exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
         made[at] = ldexp(T(1), -half);
+    }
+}
+
+// Vectors of random signs (n, width), scaled by powers of two near the inverse norms of columns, of which the diagonals of
+// matrices (batch, n, n) are the squares.
+template <typename T>
+__global__ void probed(const T* grams, T* made, int batch, int n, int width) {
+    const Index all = Index(batch) * n * width, stride = Index(gridDim.x) * blockDim.x;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
+        const Index row = at / width;
+        const unsigned drawn = unsigned(at) * 2654435761u, mixed = (drawn ^ drawn >> 15) * 2246822519u;
+        int exponent = 0;
+        frexp(grams[row * n + row % n], &exponent);
+        made[at] = ldexp(mixed >> 31 ? T(1) : T(-1), -(exponent >> 1));
+    }
+}
+
+// Adds a share of themselves to the diagonals of matrices (.., n, n).
+template <typename T>
+__global__ void shifted(T* matrices, T share, int rows, int n) {
+    const Index stride = Index(gridDim.x) * blockDim.x;
+    for (Index row = Index(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride)
+        matrices[row * n + row % n] += matrices[row * n + row % n] * share;
+}
+
+// Of symmetric matrices (.., n, n) that are I + E, E small: factor = I + U and inverse = I - U, where U + U' = E is the
+// triangle of E with half its diagonal, and off[row], the sum of |E| in a row. A warp has a row of any matrix.
+template <typename T>
+__global__ void near_unit(const T* matrices, T* factor, T* inverse, T* off, int rows, int n) {
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    for (int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
+        const int i = row % n;
+        T sum = 0;
+        for (int j = lane; j < n; j += 32) {
+            const Index at = Index(row) * n + j;
+            const T unit = i == j, e = matrices[at] - unit, upper = i == j ? e / 2 : i < j ? e : T(0);
+            sum += fabs(e);
+            factor[at] = unit + upper;
+            inverse[at] = unit - upper;
+        }
+        for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+        if (lane == 0) off[row] = sum;
     }
 }

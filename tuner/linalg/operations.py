@@ -190,6 +190,11 @@ def route(call: Call, operation: str, order: int) -> Route:
     return result
 
 
+def is_batched(operation: str, order: int) -> bool:
+    """Return True if a kernel for batches takes an order."""
+    return any(one.batched and order <= one.most for one in ROUTES[operation])
+
+
 def run(call: Call, operation: str, *arrays: Array) -> Any:  # noqa: ANN401 - arrays
     """Run an operation of the catalogue on arrays of shape (batch, order, order); see ``tuner.apply``.
 

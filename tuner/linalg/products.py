@@ -195,11 +195,8 @@ def _gemm(
     order = max(m, k, n)
     made = recipe.array("product", *product.shape, out=True)
     if route(call, "gemm", order).kernel == CUBLAS:
-        for number, at in enumerate(np.ndindex(*lead)):
-            one, other = left.at(at), right.at(at)
-            target = ("c", Operand(made.buffer, number * m * n, n))  # its transpose, column-major
-            operands = (recipe.operand("a", other.turned), recipe.operand("b", one.turned), target)
-            recipe.library(LibraryCall("gemm", recipe.dtype, operands, m=n, n=m, k=k))
+        for at in np.ndindex(*lead):
+            recipe.multiply(left.at(at), right.at(at), made.at(at))
         return recipe, only
     whole = made if m == n == order else recipe.array("squares", *lead, order, order)
     squares_of = [
