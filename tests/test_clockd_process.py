@@ -22,8 +22,8 @@ from helper_kills import HELPER, command, leased, notices, start_helper
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.control import LeasedClocks
 from tuner.power.clocks.journal import SettingJournal
-from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.model.errors import ClockError
 from tuner.system.service_manager import ServiceManager, passed_socket

@@ -12,8 +12,7 @@ from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import SetterLink
 from tuner.power.clocks.control import open_control, survey
-from tuner.power.clocks.journal import SettingJournal
-from tuner.power.clocks.ownership import HeldError, Ownership
+from tuner.power.clocks.journal import HeldError, Ownership, SettingJournal
 
 from tuner.model.errors import ClockError
 

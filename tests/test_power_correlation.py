@@ -10,8 +10,7 @@ from power_source import Source
 from tuner.power.base import Response, SensorInfo
 from tuner.power.energy.counters import SensorHistory
 from tuner.power.energy.meter import SamplingMeter
-from tuner.power.energy.noise import Spread
-from tuner.power.energy.samples import SampleSeries
+from tuner.power.energy.samples import SampleSeries, Spread
 from tuner.power.energy.streams import (
     TIMES,
     correlated,

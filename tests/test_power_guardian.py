@@ -18,11 +18,9 @@ from clock_kills import guarding, state
 from fake_nvml_state import UUID, State, fail, fake_nvml, library
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd import main
-from tuner.power.clocks.control import choose_actuator, open_control, restore_stale
+from tuner.power.clocks.control import LeasedClocks, choose_actuator, open_control, restore_stale
 from tuner.power.clocks.guardian import hire
-from tuner.power.clocks.journal import JournalEntry, SettingJournal
-from tuner.power.clocks.lease import LeasedClocks
-from tuner.power.clocks.ownership import RestoreOutcome
+from tuner.power.clocks.journal import JournalEntry, RestoreOutcome, SettingJournal
 
 from tuner.model.errors import ClockError
 from tuner.system.ownership import this_process

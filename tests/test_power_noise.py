@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.energy.counters import SensorHistory
-from tuner.power.energy.noise import Spread, beating_spread, local_spread, noise_floor, pooled
+from tuner.power.energy.samples import Spread, beating_spread, local_spread, noise_floor, pooled
 
 from tuner.model.trial import Part, contracted, expanded, student_factor
 

@@ -16,8 +16,7 @@ from tuner.power.base import PowerLimitControl
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
 from tuner.power.clocks.control import open_power_limits, survey_power_limits
-from tuner.power.clocks.journal import SettingJournal
-from tuner.power.clocks.ownership import HeldError
+from tuner.power.clocks.journal import HeldError, SettingJournal
 from tuner.power.nvml.clocks import NvmlPowerLimitActuator
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError, ClockRefusedError, InputError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import Sample
-from tuner.power.sensors.rhythm import RhythmSource, fitted
+from tuner.power.nvml.power_readings import RhythmSource, fitted
 
 PERIOD_S = 0.1
 

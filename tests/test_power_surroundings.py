@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, lose
 from jetson_trees import write
-from tuner.power.nvml.health import Thermometer, health
+from tuner.power.nvml.library import Thermometer, health
 
 from tuner.model.errors import SensorUnavailableError
 

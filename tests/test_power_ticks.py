@@ -13,8 +13,8 @@ from tuner.power.base import Sample, SensorInfo
 from tuner.power.energy.counters import Period, SensorHistory, on_rhythm
 from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import SampleSeries
+from tuner.power.nvml.power_readings import RhythmSource
 from tuner.power.sensors.changes import ChangeSource
-from tuner.power.sensors.rhythm import RhythmSource
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
 SQRT_12 = math.sqrt(12.0)

@@ -22,7 +22,7 @@ from tuner.joules.region_log import RegionLog, region_log
 from tuner.joules.regions import Region, RegionEnergy, is_number
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.units import si
-from tuner.power.nvml.health import Thermometer
+from tuner.power.nvml.library import Thermometer
 
 if TYPE_CHECKING:
     from tuner.joules.region_log import Destination
