@@ -203,7 +203,7 @@ SUITES = {
     ),
     "drafts": Suite(
         _rooms(
-            "kernel_files/cuda_source kernel_files/draft.py kernel_files/draft_code.py"
+            "kernel_files/cuda_source kernel_files/draft_code.py"
             " kernel_files/draft_launch.py kernel_files/drafting.py kernel_files/source_checks.py"
         ),
         _rooms("cli compiler kernel_files model system"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from cli_process import SMALL, tuner
 
 from tuner.database.runs import Store
-from tuner.kernel_files.package_build import PackageBuild, content_of, decisive_files, own_build
+from tuner.kernel_files.source_folder import PackageBuild, content_of, decisive_files, own_build
 from tuner.model.records import PROTOCOL, binding, fingerprint
 from tuner.model.version import VERSION
 
@@ -47,6 +47,6 @@ def test_help_reads_no_package() -> None:
     """What is asked for without a run does not take the time of hashing."""
     code = (
         "import sys; from tuner.cli.main import main; main(['run', '--help'], standalone_mode=False);"
-        " from tuner.kernel_files import package_build as own; assert not own.own_build.cache_info().currsize"
+        " from tuner.kernel_files import source_folder as own; assert not own.own_build.cache_info().currsize"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
