@@ -1,4 +1,4 @@
-"""The examples in Python and the notebook run for a few trials; the command line of benchmarks/examples.py."""
+"""The examples in Python and the notebook run for a few trials; arguments of benchmarks/examples.py."""
 
 import importlib
 import json

@@ -16,10 +16,17 @@ from tuner.database.files import (
     translated,
     unreadable,
 )
-from tuner.database.integrity.backups import backups, same_database
 from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
 from tuner.database.integrity.copy_state import OUR_TABLES, Copy, CopyState, inspected, refuse_newer
-from tuner.database.integrity.repair_plan import backup_lead, complete, planned, planned_alone, salvage
+from tuner.database.integrity.repair_plan import (
+    backup_lead,
+    backups,
+    complete,
+    planned,
+    planned_alone,
+    salvage,
+    same_database,
+)
 from tuner.database.integrity.row_comparison import (
     VerifiedRows,
     compared,

@@ -29,7 +29,6 @@ from tuner.database.files import (
     translated,
     use_log,
 )
-from tuner.database.integrity.backups import Source, backups, same_database
 from tuner.database.integrity.checksums import (
     TABLES,
     Examination,
@@ -43,12 +42,15 @@ from tuner.database.integrity.checksums import (
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected, refuse_newer
 from tuner.database.integrity.repair_plan import (
     RepairPlan,
+    Source,
     backup_lead,
+    backups,
     complete,
     highest_version,
     planned,
     planned_alone,
     salvage,
+    same_database,
 )
 from tuner.database.integrity.row_comparison import (
     BadText,
