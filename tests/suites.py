@@ -91,7 +91,6 @@ SUITES = {
             "test_fork_server.py",
             "test_job_launcher.py",
             "test_job_process.py",
-            "test_power_crashes.py",
         ),
     ),
     "clocks": Suite(  # set, followed and given back in whole runs

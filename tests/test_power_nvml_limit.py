@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_actuator import Holder, restored_by
-from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, fake_nvml, library
+from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, library
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import PowerLimitControl
@@ -23,12 +23,6 @@ from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError,
 
 LOST, UNKNOWN = 15, 999
 NO_RULES = ClockRules()
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Scatter between windows, and several joined: learnt or assumed, part of every interval of joules."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,12 +176,6 @@ def test_intervals_cover_the_mean_over_minutes() -> None:
 
     assert 0.93 * 400 <= held <= 0.99 * 400
     assert held_before < 0.85 * 400
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def test_all_who_tell_joules_tell_the_same_interval(store: Store) -> None:

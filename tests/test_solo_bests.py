@@ -71,12 +71,6 @@ class _Contending(FormulaMeasurer):
         return SpentEnergy(self.watts * self.windows_s, 3.0 + len(self.trials))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
-
-
 @contextmanager
 def _setup(
     request: SearchRequest, penalty: float = 0.0, fastest: int = _WIDE
