@@ -22,7 +22,7 @@ from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
 from tuner.database.integrity.checksums import TABLES, is_sound, row_checksum
-from tuner.database.integrity.row_comparison import has_our_tables
+from tuner.database.integrity.copy_state import has_our_tables
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.ranking import AnswerQuery, served_answer

@@ -17,7 +17,18 @@ from tuner.database.files import (
     unreadable,
 )
 from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
-from tuner.database.integrity.copy_state import OUR_TABLES, Copy, CopyState, inspected, refuse_newer
+from tuner.database.integrity.copy_state import (
+    OUR_TABLES,
+    Copy,
+    CopyState,
+    VerifiedRows,
+    compared,
+    differences,
+    inspected,
+    page_of,
+    refuse_newer,
+    text_or_bytes,
+)
 from tuner.database.integrity.repair_plan import (
     backup_lead,
     backups,
@@ -26,13 +37,6 @@ from tuner.database.integrity.repair_plan import (
     planned_alone,
     salvage,
     same_database,
-)
-from tuner.database.integrity.row_comparison import (
-    VerifiedRows,
-    compared,
-    differences,
-    page_of,
-    text_or_bytes,
 )
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction, last_transaction, standing

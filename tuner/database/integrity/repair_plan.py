@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tuner.database.files import SuspectError, advice, connect_to_read, mirror_of, now
 from tuner.database.integrity.checksums import TABLES, IsolatedRow, Key, RowRepair, Table, is_sound, quoted
-from tuner.database.integrity.copy_state import Copy, CopyState
-from tuner.database.integrity.row_comparison import RowDifference, text_or_bytes
+from tuner.database.integrity.copy_state import Copy, CopyState, RowDifference, text_or_bytes
 from tuner.database.transaction import Row, standing
 from tuner.model.errors import StoreDamagedError
 
