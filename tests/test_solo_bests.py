@@ -1,4 +1,4 @@
-"""Every workload alone and at its solo best: what that costs, and how an answer together is held against it."""
+"""Every workload alone and at its solo best: what that costs, and how the answer is held against it."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
