@@ -49,6 +49,8 @@ from .journal import (
 )
 from .journal import restore_stale as _restore_stale
 
+# --- Settings of a GPU that are held through a lease.
+
 _RENEWALS_PER_TTL = 4.0  # three may be late
 _LOG = logging.getLogger(__name__)
 _A = TypeVar("_A", bound=Actuator)
@@ -285,6 +287,8 @@ class _LeaseThread:
             if not self._ended.is_set():
                 _LOG.warning("%s", error)
 
+
+# --- Controls: opened by name, and restored where something is left set.
 
 CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT)
 SYSTEM = ClockPaths()

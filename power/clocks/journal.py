@@ -222,6 +222,8 @@ def directories(own: Path | None = None) -> list[Path]:
         return [OF_ROOT]
 
 
+# --- The sole right to change one setting of a GPU.
+
 _LOG = logging.getLogger(__name__)
 HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
 GLANCE_S = 0.2  # who only looks whether there is an owner holds the lock for far less

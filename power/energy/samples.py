@@ -164,6 +164,8 @@ def _unbroken(ticks: SampleSeries, info: SensorInfo) -> SampleSeries:
     return ticks.at(list(range(begin, end)))
 
 
+# --- Noise of a reading: of a window that holds one load, and of any load.
+
 ROUNDING = 12.0  # variance of a rounding to steps of 1 is 1/12
 _BLOCK = 10  # samples that one curve is fitted to: short against a drift
 _CURVED = 6  # of fewer samples a straight line has to do, for its degrees of freedom

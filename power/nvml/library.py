@@ -314,6 +314,8 @@ def in_rhythm(stamps_s: Sequence[float], period_s: float) -> list[float]:
     return times_s
 
 
+# --- Health, temperature and users of a GPU; nothing is set.
+
 T = TypeVar("T")
 _MILLI = 1e-3  # the kernel counts millidegrees
 _COLDEST_C = -40.0  # a zone of a GPU whose power is gated shows less, as -256

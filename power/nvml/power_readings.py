@@ -33,6 +33,8 @@ from ..sensors.changes import ChangeSource, DatedReads, SampleGaps, StallDetecto
 from ..sensors.rails import unavailable
 from .library import MILLI, CheckedRead, NvmlGpu, RingSource, power_field, translated
 
+# --- Samples of a regularly ticking counter, with few reads.
+
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # over a longer one no ticks are counted while the rhythm is not known
 _TICKS = 32  # dated ticks that are kept
@@ -244,6 +246,8 @@ def _clear_s(rhythm: Rhythm, time_s: float) -> float:
     """Return the distance from a tick, in s, at which a read is surely after it and before the next."""
     return max(_CLEAR * rhythm.period_s, _SIGMAS * rhythm.uncertainty_s(time_s))
 
+
+# --- The readings of a GPU, and how each follows power.
 
 _SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # power may well stay at one number
 _LOG = logging.getLogger(__name__)

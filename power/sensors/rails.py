@@ -31,6 +31,8 @@ from tuner.model.errors import PowerError, SensorUnavailableError
 from ..base import Reading, Response, Sample, SensorInfo
 from .changes import Freshness, check_answers, sound
 
+# --- Which rails of a board add up to what its module draws.
+
 
 @dataclass(frozen=True)
 class RailBoard:

@@ -389,6 +389,9 @@ def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
     return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known, unmeasured=True)
 
 
+# --- Answers for kernels that nobody tuned: those that their files state.
+
+
 class UntunedAnswers:
     """The first answer of a kernel file that a GPU can launch, by what the file declares."""
 

@@ -24,6 +24,8 @@ from tuner.system.processes import Child
 from tuner.system.untrusted.compiler_options import check_name_expression, check_options
 from tuner.system.untrusted.includes import check_includes
 
+# --- Code of the host in the source of a kernel.
+
 Texts = tuple[tuple[str, str], ...]
 """Name and text of a source, which is the first, and its headers."""
 
@@ -123,6 +125,8 @@ def _statement(spans: Sequence[tuple[int, int, str]], offset: int, kind: str) ->
         last += 1
     return spans[first][0], spans[min(last, len(spans) - 1)][1]
 
+
+# --- The backend.
 
 SERVER = "tuner.compiler.nvrtc:CompileServer"
 """Import path of the server that loads a library in a child process."""

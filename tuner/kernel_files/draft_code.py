@@ -135,6 +135,9 @@ class Draft:
         ]
 
 
+# --- The code of a kernel, as drafts see it.
+
+
 class Answer(NamedTuple):
     """The compiler on an entry.
 

@@ -49,6 +49,8 @@ from tuner.model.expressions.callables import Expression, PythonExpression, is_f
 from tuner.model.plan import BufferRole, ProblemSpec, PythonFunction, Source, Workload
 from tuner.space.space import count_configurations
 
+# --- Arguments, by the names that stages call them.
+
 Arguments = dict[str, ArgumentRecipe]
 _ZEROS = re.compile(r"\s*constant\(\s*0(\.0*)?\s*\)\s*")
 
@@ -207,6 +209,9 @@ def _name(argument: Argument) -> str:
     if isinstance(argument, ScalarArgument | StructArgument):
         return argument.scalar
     return argument.tensor_map if isinstance(argument, TensorMapArgument) else argument.buffer
+
+
+# --- The recipe of a kernel file.
 
 
 def configuration_counts(kernel: KernelFile, workloads: Sequence[Workload]) -> list[int]:

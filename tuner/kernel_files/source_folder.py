@@ -556,6 +556,8 @@ def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:
         raise KernelFileError(f"{where}: {e}") from e
 
 
+# --- Which tuner this is, by the content of its package.
+
 _BESIDE = ("power", "policies")  # in a checkout; installed they are in the package
 _DECIDE = (".py", ".cu", ".cuh", ".toml", ".csv")
 _TABLES = ("policies/surrogate/beliefs.json",)

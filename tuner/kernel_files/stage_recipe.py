@@ -39,6 +39,8 @@ from tuner.system.untrusted.compiler_options import (
     ptxas_options,
 )
 
+# --- Arguments.
+
 # CUDA driver API, cuTensorMapEncodeTiled
 MAX_BOX = 256
 MAX_TENSOR_DIMENSION = 2**32
@@ -231,6 +233,9 @@ def parameter(item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buf
     if isinstance(item, str):
         return item
     return item.evaluated(env, buffers) if isinstance(item, ViewRecipe) else item.evaluated(env)
+
+
+# --- Stages.
 
 
 @dataclass(frozen=True)

@@ -281,6 +281,8 @@ def _place(call: TuningCall, row: Row) -> tuple[int, ...]:
     )
 
 
+# --- The running of calls.
+
 _SEED = 0  # inputs are the caller's: no seed changes them
 
 

@@ -159,6 +159,8 @@ class TrialPool(Protocol):
         """
 
 
+# --- Gates: the turns of a host, and other users of the GPU.
+
 _LOG = logging.getLogger(__name__)
 
 

@@ -263,6 +263,8 @@ def _differing(field: str, a: object, b: object, of: str = "") -> Iterator[str]:
         yield f"{of}{min(words, others, key=len)}: A {first}; B {second}"
 
 
+# --- Verdicts of ``tuner gate`` as lines, as JSON, as JUnit XML, and as Markdown for pull requests.
+
 _UNITS = {"time": "s", "energy": "J"}
 
 

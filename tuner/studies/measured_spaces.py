@@ -171,6 +171,8 @@ class Field:
         return work.rate_units / measurement.makespan_s / work.rate_scale, work.rate_name
 
 
+# --- Exhaustive runs on a device, made once and kept in the database.
+
 _PACKAGES = ("numpy", "scipy")
 
 

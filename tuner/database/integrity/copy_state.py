@@ -27,6 +27,8 @@ from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import Row, standing
 from tuner.model.errors import StoreError
 
+# --- Tables and rows of both files, compared.
+
 
 class BadText(bytes):
     """The bytes of a text that is no UTF-8."""
@@ -221,6 +223,8 @@ def _made(changes: int) -> list[tuple[str, ...]]:
                 connection.execute(statement)
         return _texts(_defined(connection))
 
+
+# --- The state of each file.
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
 OUR_TABLES = {"runs", "trials", "migrations"}

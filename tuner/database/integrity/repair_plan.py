@@ -19,6 +19,8 @@ from tuner.database.integrity.copy_state import Copy, CopyState, RowDifference, 
 from tuner.database.transaction import Row, standing
 from tuner.model.errors import StoreDamagedError
 
+# --- Further sources of rows: dated backups, and what SQLite still reads of a damaged file.
+
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # messages of SQLite have bytes of the file in them
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at how many there were
 _STEPS_A_BYTE = 4  # a row of ours takes fewer
@@ -123,6 +125,8 @@ def dated_files(path: Path) -> list[Path]:
     """The files that have the names of backups of a database, by their days."""
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.backup-????-??-??"))
 
+
+# --- The row that each file gets.
 
 _UNSOUND = "its checksum is not that of its content"
 

@@ -31,6 +31,8 @@ from tuner.model.plan import (
     Workload,
 )
 
+# --- The arithmetic of launches, in operations of single-precision lanes.
+
 _LEAST_STEPS = 2_000
 _ARRAY_BYTES = 1 << 40  # between the made-up addresses of two arrays
 _DOUBLES = ("float64", "complex128")
@@ -153,6 +155,8 @@ def _values(plan: Plan, stage: Stage) -> tuple[int | None, ...]:
             values.append(addresses[argument if isinstance(argument, str) else argument.buffer])
     return tuple(values)
 
+
+# --- The resources of a plan: compiled, else declared.
 
 _LOG = logging.getLogger(__name__)
 _OLDEST_FOR_NVRTC = (5, 0)  # Fermi and Kepler are past its reach: compiled for sm_50 and labelled so
