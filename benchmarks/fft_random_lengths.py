@@ -33,7 +33,7 @@ from cold_timing import Timer, median, spread
 from provenance import command_line, provenance, save
 
 from tuner.application.calls import Application
-from tuner.application.untuned import UntunedAnswers
+from tuner.application.choice import UntunedAnswers
 from tuner.compiler.compiler import Compiler, usual_jobs
 from tuner.devices.cuda import probe
 from tuner.kernel_files.catalog import Catalog

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from provenance import command_line, provenance
-from tuner.power.nvml.health import Thermometer
+from tuner.power.nvml.library import Thermometer
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from fake_actuator import Holder
 from fake_nvml_state import UUID, fake_nvml, library
 from jetson_trees import build, limits_hz
-from tuner.power.clocks import clockd, devfreq, journal, ownership
+from tuner.power.clocks import clockd, devfreq, journal
 from tuner.power.clocks.actuator import Actuator, ClockPaths
 from tuner.power.clocks.control import restore_stale
 from tuner.power.clocks.devfreq import DevfreqActuator
 from tuner.power.nvml import clocks
 from tuner.power.nvml.clocks import NvmlPowerLimitActuator
 
-STEPS = {str(module.__file__) for module in (clockd, devfreq, journal, ownership, clocks)}
+STEPS = {str(module.__file__) for module in (clockd, devfreq, journal, clocks)}
 SURVIVED = 7
 
 

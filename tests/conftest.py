@@ -11,12 +11,18 @@ import tempfile
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from build_cache import BUILDS
 from hypothesis import HealthCheck, settings
 from suites import SUITES, TESTS, left_out
+
+if TYPE_CHECKING:
+    from fake_apply import Bench
+    from fake_nvml_state import State
+
+    from tuner.database.runs import Store
 
 # The threads of OpenBLAS spin while they wait for each other: on busy processors that takes forty times as
 # long as to do without them.
@@ -189,3 +195,29 @@ def cp() -> Any:
 def cubins(tmp_path: Path) -> Path:
     """Where tests of what was compiled keep cubins: across runs, where anything is."""
     return tmp_path if BUILDS.directory is None else BUILDS.directory / "cubins"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator["Store"]:
+    """An empty database."""
+    from tuner.database.runs import Store  # noqa: PLC0415 - as few tests want one
+
+    with Store(tmp_path / "tuner.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator["State"]:
+    """A GPU of the fake NVML, on which nobody computes."""
+    from fake_nvml_state import fake_nvml  # noqa: PLC0415 - as of stores
+
+    with fake_nvml(tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Bench":
+    """An application over a fake CuPy."""
+    from fake_apply import fake_bench  # noqa: PLC0415 - as of stores
+
+    return fake_bench(monkeypatch, tmp_path)

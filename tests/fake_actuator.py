@@ -10,8 +10,7 @@ from tuner.power.base import ClockReading
 from tuner.power.clocks.actuator import Actuator
 from tuner.power.clocks.clockd import Leases
 from tuner.power.clocks.clockd_client import ClockRequest
-from tuner.power.clocks.journal import JournalEntry
-from tuner.power.clocks.ownership import Undo
+from tuner.power.clocks.journal import JournalEntry, Undo
 
 from tuner.model.errors import ClockError
 

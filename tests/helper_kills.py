@@ -18,8 +18,7 @@ from prepared_process import PreparedProcess
 from program_kills import program_scene
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
-from tuner.power.clocks.control import choose_actuator
-from tuner.power.clocks.lease import LeasedClocks
+from tuner.power.clocks.control import LeasedClocks, choose_actuator
 
 CLIENT = clock_kills.HOLDER.replace(
     "from tuner.power.clocks.control import open_control, open_power_limits",
@@ -27,7 +26,7 @@ CLIENT = clock_kills.HOLDER.replace(
 from functools import partial
 from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.control import choose_actuator, choose_limit_actuator
-from tuner.power.clocks.lease import LeasedClocks, LeasedPowerLimit
+from tuner.power.clocks.control import LeasedClocks, LeasedPowerLimit
 
 def open_control(gpu, where):
     return LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))

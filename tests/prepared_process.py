@@ -136,8 +136,7 @@ if __name__ == "__main__":
     from kept_kernels import keep_shipped_kernels
 
     from tuner.kernel_files.catalog import ReadFolder
-    from tuner.kernel_files.package_build import own_build
-    from tuner.kernel_files.source_folder import kernels_root
+    from tuner.kernel_files.source_folder import kernels_root, own_build
 
     sys.path[0] = ""  # as of -c
     gc.disable()

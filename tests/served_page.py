@@ -12,7 +12,7 @@ from typing import Any
 from served_service import PATIENCE_S, Answer, ask
 
 from tuner.cli.page.app import HOST, listen, page_server
-from tuner.cli.page.guard import Session
+from tuner.cli.page.upstream import Session
 from tuner.client import Client
 
 

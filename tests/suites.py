@@ -91,7 +91,6 @@ SUITES = {
             "test_fork_server.py",
             "test_job_launcher.py",
             "test_job_process.py",
-            "test_power_crashes.py",
         ),
     ),
     "clocks": Suite(  # set, followed and given back in whole runs
@@ -203,7 +202,7 @@ SUITES = {
     ),
     "drafts": Suite(
         _rooms(
-            "kernel_files/cuda_source kernel_files/draft.py kernel_files/draft_code.py"
+            "kernel_files/cuda_source kernel_files/draft_code.py"
             " kernel_files/draft_launch.py kernel_files/drafting.py kernel_files/source_checks.py"
         ),
         _rooms("cli compiler kernel_files model system"),

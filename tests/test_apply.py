@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_apply import Bench, FakeCompiler, fake_bench
+from fake_apply import Bench, FakeCompiler
 from fake_cupy import CUDADriverError, DeviceArray
 
 import tuner
@@ -23,12 +23,6 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
 from tuner.model.plan import Workload
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    return fake_bench(monkeypatch, tmp_path)
-
 
 # --- what it runs ---------------------------------------------------------------------------------
 

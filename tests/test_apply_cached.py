@@ -6,21 +6,15 @@ import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_apply import Bench, fake_bench
+from fake_apply import Bench
 from fake_cupy import CUDADriverError, DeviceArray
 
 from tuner.application.calls import Application
 from tuner.model.errors import DeviceError, InputError, UnknownNameError
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    return fake_bench(monkeypatch, tmp_path)
 
 
 def test_seen_calls_check_nothing_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

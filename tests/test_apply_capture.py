@@ -3,20 +3,14 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_apply import Bench, FakeCompiler, fake_bench
+from fake_apply import Bench, FakeCompiler
 from fake_torch import DlpackArray, FakeTorch, InterfaceArray, TorchStream, fake_torch
 
 from tuner.model.errors import DeviceError, InputError
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    return fake_bench(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_apply import GPU, Bench, fake_bench
+from fake_apply import GPU, Bench
 from run_documents import answered, trial
 
 from tuner.database.files import mirror_of
@@ -20,11 +20,6 @@ from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, RunStatus
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    return fake_bench(monkeypatch, tmp_path)
 
 
 class Tuned:

@@ -11,7 +11,7 @@ from gpu_kernels import compile_ahead
 
 import tuner
 from tuner.application.calls import Application
-from tuner.application.untuned import UntunedAnswers
+from tuner.application.choice import UntunedAnswers
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, listed

@@ -6,21 +6,14 @@ import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_apply import Bench, FakeCompiler, fake_bench
+from fake_apply import Bench, FakeCompiler
 from fake_cupy import CUDADriverError, Kernel
 
 from tuner.model.errors import DeviceError, InputError, TunerError, UnknownNameError
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    return fake_bench(monkeypatch, tmp_path)
-
 
 # --- what it runs ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from fake_cuda import LIMITS
 from test_apply_choice import Tuned
 
 from tuner.application.calls import Application
-from tuner.application.untuned import UntunedAnswers
+from tuner.application.choice import UntunedAnswers
 from tuner.database.answers import analytical_key
 from tuner.database.connection import Database
 from tuner.database.ledger import Ledger

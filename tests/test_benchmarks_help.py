@@ -44,7 +44,7 @@ ELSEWHERE = {  # played in small by a test of their own
     "upgrade_kills": "test_systemd_upgrade",
     "damage": "test_damage",
     "energy_intervals": "test_power_intervals",
-    "examples": "test_examples_benchmark",
+    "examples": "test_examples_python",
     "fairness": "test_daemon_proofs",
     "gate_verdicts": "test_gate",
     "hostile_files": "test_hostile_files",

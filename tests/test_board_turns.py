@@ -11,7 +11,7 @@ from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
 from tuner.devices.base import RunRecord
 from tuner.devices.simulated.device import Faults
-from tuner.measurement.gates import TurnGate
+from tuner.measurement.base import TurnGate
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import ClockError, StoreError
 from tuner.model.jobs import JobSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_process import document, tuner
 from clock_kills import children
-from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
+from fake_nvml_state import SECOND_UUID, UUID, State, library
 from jetson_trees import build, limits_hz, set_limits_hz
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
@@ -36,12 +36,6 @@ with control.locked(int(sys.argv[5])):
 """
 LOST = 15
 LOWEST, HIGHEST = 306_000_000, 1_300_500_000
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,13 @@
-"""Clocks and power limits survive any kill: a small version of ``benchmarks/kill_clocks.py``."""
+"""Clocks and power limits survive any kill, and a death at every single line of setting and restoring."""
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import clock_deaths
 import pytest
 from clock_kills import SIGNALS, Scene, kills, run, state
 from helper_kills import SCENES, unavailable
@@ -68,3 +71,11 @@ def test_every_way_to_die_is_tried() -> None:
     assert len({(kill.victims, kill.signals) for kill in planned}) == 3 * len(SIGNALS)
     assert kills(("owner", "guardian"), 18, seed=1) == planned
     assert kills(("owner", "guardian"), 18, seed=2) != planned
+
+
+def test_a_death_at_any_line_leaves_no_clock_set(tmp_path: Path) -> None:
+    """Wherever a process dies that sets and restores a clock, the next start finds the way back."""
+    done = subprocess.run(
+        [sys.executable, clock_deaths.__file__, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 from cli_process import begun
-from fake_nvml_state import GPU_IS_LOST, UUID, State, fake_nvml, library
+from fake_nvml_state import GPU_IS_LOST, UUID, State, library
 from helper_kills import HELPER, command, leased, notices, start_helper
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.control import LeasedClocks
 from tuner.power.clocks.journal import SettingJournal
-from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.model.errors import ClockError
 from tuner.system.service_manager import ServiceManager, passed_socket
@@ -36,12 +36,6 @@ RUBBISH = (
 )
 PASSED = "import os, sys; os.dup2({fd}, 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
 PASSED += "os.execv(sys.executable, {command})"
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """What co-running brings: the answer together, and its workloads one after another."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tuning_runs import REQUEST, tune
@@ -84,12 +83,6 @@ def test_what_failed_is_not_compared() -> None:
 # --- in a run ------------------------------------------------------------------------------------
 
 TWO = replace(REQUEST, workloads=("scan-lf:N=4", "fft:N=4"), budget=4)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("objective", ["energy", "time"])

@@ -3,10 +3,9 @@
 import math
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,12 +43,6 @@ from tuner.search.answer import contenders, to_confirm
 from tuner.search.plan import resolve
 from tuner.search.session import TrialEvent
 from tuner.search.setup import MeasurementSetup, open_setup
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def test_contenders_take_turns_there_and_back(store: Store) -> None:

@@ -5,7 +5,7 @@ import math
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -60,12 +60,6 @@ from tuner.model.typed import UnfitError
 
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def answerer(*devices: DeviceIdentity, **options: object) -> Answers:

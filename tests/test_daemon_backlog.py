@@ -1,7 +1,6 @@
 """What the daemon wants measured of itself, and the counts of use that it goes by."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -55,12 +54,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def answerer(settings: Settings | None = None, **options: Any) -> Answers:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, users
+from fake_nvml_state import NOT_SUPPORTED, UUID, State, users
 from jetson_trees import BOARDS, build
 from job_workshop import until
 from tuner.power.clocks import devfreq
@@ -17,13 +17,6 @@ from tuner.daemon.machine import ContentionMonitor
 from tuner.devices.gpu_users import FREE, VARIABLE, Contention, ContentionProbe, Occupant, is_present, present
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.system.processes import Child
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    """A GPU on which nobody computes."""
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of, side_file
-from tuner.database.integrity.backups import Source
 from tuner.database.integrity.check import check_copies
 from tuner.database.integrity.checksums import TABLES, Table
+from tuner.database.integrity.repair_plan import Source
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store

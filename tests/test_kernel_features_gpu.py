@@ -1,13 +1,15 @@
-"""What CUDA kernels have, on a real GPU: each kernel file is checked against its reference, and measured."""
+"""What CUDA kernels have, and each value of the examples, on a real GPU: held to references, and measured."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pairwise import pairwise
 
 from tuner.devices.cuda.device import CudaDevice
 from tuner.kernel_files.catalog import load_kernel_file
-from tuner.model.plan import Plan
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
@@ -236,3 +238,27 @@ def test_parts_of_cub(device: CudaDevice, plan_of: PlanOf) -> None:
     }
     """
     assert_right(device, plan_of(code, "f<{L}>", "x", X + Y + ONE))
+
+
+FOLDER = Path(__file__).parents[1] / "examples"
+NAMES = sorted(path.parent.name for path in FOLDER.glob("*/kernel.toml"))
+SEED = 0
+
+
+def sample(kernel: KernelFile, more: dict[str, int | str]) -> list[Plan]:
+    workload = kernel.workload({"N": kernel.sizes["N"][1]} | more)
+    rows = [dict(configuration.items()) for configuration in kernel.space(workload)]
+    chosen = pairwise(rows, first=[dict(kernel.default(workload).items())], together=1)
+    return [kernel.plan(workload, Configuration(list(row.items()))) for row in chosen]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "matmul,float16"])
+def test_values_answer_rightly(name: str, device: CudaDevice) -> None:
+    """The default agrees with the reference, and every value of a tunable does, too."""
+    folder, _, dtype = name.partition(",")
+    kernel = load_kernel_file(FOLDER / folder / "kernel.toml")
+    plans = sample(kernel, {"dtype": dtype} if dtype else {})
+    device.prepare(plans[0], SEED)
+    for plan in plans:
+        check = device.check(plan, SEED)
+        assert check.status is Status.OK, f"{plan.label()}: {check.detail}"

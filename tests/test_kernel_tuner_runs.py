@@ -13,7 +13,7 @@ from tuner import kernel_tuner
 from tuner.devices.base import Check
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.kernel_tuner import execution, run_kernel, tune_kernel
+from tuner.kernel_tuner import run_kernel, tune_kernel, tuning_call
 from tuner.kernel_tuner.file_utils import store_metadata_file, store_output_file
 from tuner.kernel_tuner.translation import kernel_file_of, read_call
 from tuner.kernel_tuner.trial_results import judge_of, read_cache
@@ -231,7 +231,7 @@ def test_run_kernel_returns_all_arguments(monkeypatch: pytest.MonkeyPatch) -> No
     given = {name: GIVEN[name] for name in ("kernel_name", "kernel_source", "problem_size", "arguments")}
     given |= {"params": {"block_size_x": 64, "factor": 2}, "device": "cuda:0"}
     worker = FakeWorker()
-    monkeypatch.setattr(execution, "open_device", lambda _: SimpleNamespace(device=worker))
+    monkeypatch.setattr(tuning_call, "open_device", lambda _: SimpleNamespace(device=worker))
     y, x, n = run_kernel(**given)
     assert (y.tolist(), x.tolist(), n) == ([2.0] * N, [1.0] * N, N)
     worker.status = Status.CRASHED
@@ -283,7 +283,7 @@ def test_answers_are_judged_in_this_process() -> None:
 def test_only_wrong_answers_raise_as_kernel_tuner_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A RuntimeError that names the configuration."""
     wrong = {"block_size_x": 64, "factor": 1, "__error__": "ErrorConfig", "error_detail": "answer[0]: ..."}
-    monkeypatch.setattr(execution, "rows_of", lambda *_: [wrong])
+    monkeypatch.setattr(tuning_call, "rows_of", lambda *_: [wrong])
     with pytest.raises(
         VerificationError, match=r"verification failed for: block_size_x=64.*answer\[0\]"
     ) as caught:

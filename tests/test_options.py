@@ -1,4 +1,4 @@
-"""The schema of a search's options: one field is seen everywhere, and each form takes what it should."""
+"""The schema of a search's options, seen everywhere in a form that each place takes; choices by name."""
 
 import json
 import subprocess
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tuner.cli.main import main
+from tuner.model import registry
+from tuner.model.errors import UnknownNameError
 from tuner.model.jobs import JobSpec
 from tuner.model.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
 from tuner.search.option_checks import job_options
@@ -121,3 +123,17 @@ def test_a_job_names_its_objective_once() -> None:
     assert job_options(JobSpec(("fft:N=4",), options={"seed": 3}))["seed"] == 3
     with pytest.raises(ValueError, match="unknown option 'objective'"):
         job_options(JobSpec(("fft:N=4",), options={"objective": "time"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in registry.TABLE for name in registry.names(kind)]
+)
+def test_every_name_loads(kind: str, name: str) -> None:
+    """Each entry of the table can be imported (a typo in a string fails here, not at a user's)."""
+    assert callable(registry.load(kind, name))
+
+
+def test_unknown_name_lists_the_choices() -> None:
+    """A wrong name is answered with the right ones."""
+    with pytest.raises(UnknownNameError, match="choose from exhaustive, random, greedy"):
+        registry.load("policy", "gredy")

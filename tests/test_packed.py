@@ -2,12 +2,11 @@
 
 import ctypes
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_apply import Bench, DriverCupy, fake_bench
+from fake_apply import Bench, DriverCupy
 from fake_cuda import scan
 from fake_cupy import CUDARuntimeError, Kernel
 from fake_driver import FakeLibrary
@@ -23,11 +22,6 @@ from tuner.devices.cuda.launches import (
     RunGraphs,
 )
 from tuner.model.plan import TensorMap
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    return fake_bench(monkeypatch, tmp_path)
 
 
 class Sums:

@@ -16,7 +16,7 @@ from served_service import PATIENCE_S, ServedService, served
 
 from tuner.cli.page import app
 from tuner.cli.page.app import HOST, assets, listen, open_browser
-from tuner.cli.page.guard import Session, is_another_user
+from tuner.cli.page.upstream import Session, is_another_user
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec, JobState
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fake_pool import FACTS, IDENTITY, FakeWorker, FakeWorkers, facts, taking, trial
 
 from tuner.cli.main import main
-from tuner.kernel_files.package_build import PackageBuild, own_build
+from tuner.kernel_files.source_folder import PackageBuild, own_build
 from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.model.errors import (
     DeviceUnavailableError,
@@ -415,7 +415,7 @@ def test_closing_waits_for_nobody_that_is_frozen() -> None:
     [
         (("node7", ("0.1.9", 3, "")), r"host node7: it has tuner 0\.1\.9 \(content unknown, protocol 3\)"),
         (("node7", (*own_build()[:2], "0" * 64)), "host node7: it has tuner .*content 000000000000"),
-        (ImportError("no module named 'tuner.kernel_files.package_build'"), "it has an older tuner"),
+        (ImportError("no module named 'tuner.kernel_files.source_folder'"), "it has an older tuner"),
         (AttributeError("no attribute"), "it has an older tuner"),
     ],
 )

@@ -294,7 +294,7 @@ def test_a_connection_holds_one_gpu(helper: Helper, client: Client) -> None:
 
 def test_a_process_beside_the_helper_owns_its_gpu(helper: Helper, client: Client) -> None:
     """What a process of root holds under the same journal is refused to clients."""
-    from tuner.power.clocks.ownership import Ownership  # noqa: PLC0415 - for this test alone
+    from tuner.power.clocks.journal import Ownership  # noqa: PLC0415 - for this test alone
 
     other = Ownership(SettingJournal(helper.run_dir, "nvml", "GPU-1"), helper.undo)
     other.take()

@@ -15,14 +15,12 @@ from pathlib import Path
 import pytest
 from cli_process import begun
 from clock_kills import guarding, state
-from fake_nvml_state import UUID, State, fail, fake_nvml, library
+from fake_nvml_state import UUID, State, fail, library
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd import main
-from tuner.power.clocks.control import choose_actuator, open_control, restore_stale
+from tuner.power.clocks.control import LeasedClocks, choose_actuator, open_control, restore_stale
 from tuner.power.clocks.guardian import hire
-from tuner.power.clocks.journal import JournalEntry, SettingJournal
-from tuner.power.clocks.lease import LeasedClocks
-from tuner.power.clocks.ownership import RestoreOutcome
+from tuner.power.clocks.journal import JournalEntry, RestoreOutcome, SettingJournal
 
 from tuner.model.errors import ClockError
 from tuner.system.ownership import this_process
@@ -42,12 +40,6 @@ with open_control(sys.argv[1], paths).locked(900):
     print("set", flush=True)
     signal.pause()
 """
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from fake_actuator import FakeActuator, FakeGpu, FakeGpus
 from tuner.power.clocks import clockd_client
 from tuner.power.clocks.clockd import ClockServer, Leases
 from tuner.power.clocks.clockd_client import Answer, ClockRequest, helper_answers, reach
+from tuner.power.clocks.control import LeasedClocks
 from tuner.power.clocks.journal import JournalEntry
-from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_actuator import Holder, restored_by
-from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml
+from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockRules
 from tuner.power.nvml import clocks as nvml_setting
@@ -19,12 +19,6 @@ from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedErr
 KEPLER, PASCAL, HOPPER = 2, 4, 9
 LOST, UNKNOWN = 15, 999
 NO_RULES = ClockRules()
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture

@@ -9,27 +9,20 @@ from pathlib import Path
 
 import pytest
 from fake_actuator import Holder, restored_by
-from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, fake_nvml, library
+from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, library
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import PowerLimitControl
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
 from tuner.power.clocks.control import open_power_limits, survey_power_limits
-from tuner.power.clocks.journal import SettingJournal
-from tuner.power.clocks.ownership import HeldError
+from tuner.power.clocks.journal import HeldError, SettingJournal
 from tuner.power.nvml.clocks import NvmlPowerLimitActuator
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError, ClockRefusedError, InputError
 
 LOST, UNKNOWN = 15, 999
 NO_RULES = ClockRules()
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        yield state
 
 
 @pytest.fixture

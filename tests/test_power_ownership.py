@@ -18,8 +18,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import restore_stale as restore_as_found
-from tuner.power.clocks.journal import JournalEntry, SettingJournal, journals, runtime_directory
-from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
+from tuner.power.clocks.journal import (
+    HeldError,
+    JournalEntry,
+    Ownership,
+    RestoreOutcome,
+    SettingJournal,
+    journals,
+    owner_of,
+    restore_stale,
+    runtime_directory,
+)
 
 from tuner.model.errors import ClockError, ClockPermissionError
 from tuner.system.ownership import BootRecord, this_process

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS
 from tuner.power.sensors.jetson import parse_line
-from tuner.power.sensors.rail_boards import BOARDS as RAIL_BOARDS
-from tuner.power.sensors.rail_boards import RailBoard
-from tuner.power.sensors.rails import choices, distinct, is_connected, parts
+from tuner.power.sensors.rails import BOARDS as RAIL_BOARDS
+from tuner.power.sensors.rails import RailBoard, choices, distinct, is_connected, parts
 
 XAVIER = "GPU+CPU+SOC+CV+VDDRQ+SYS5V"
 ORIN = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0"

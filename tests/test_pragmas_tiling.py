@@ -1,6 +1,8 @@
-"""``#pragma tuner tile``: nests with tiles that are accepted leave the same bits."""
+# ruff: noqa: E501, ISC004 - a nest stands on as few lines as it can be read on
+"""``#pragma tuner tile``: accepted nests leave the same bits, others are refused with the reason."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,105 @@ def test_random_nests_that_are_accepted_keep_every_bit(tmp_path: Path) -> None:
     assert len(several) > CASES
     cases = [(nest, tiles) for nest in several for tiles in numbers.sample(sizes_of(nest, (1, 2, 3, 5)), 1)]
     assert_same(cases[:CASES], tmp_path)
+
+
+ILLEGAL = {  # nest, and what the message says
+    "writes the element of the next iteration": (f"{T} j values 4\n{ROWS} a[i + j] = b[j];", "order of writes to a"),
+    "reads another column": (f"{T} j values 4\n{ROWS} a[j] = a[j + 1] + i;", "order of writes to a"),
+    "row pitch is not the bound": (f"{T} i values 4\n{T} j values 4\n{ROWS} a[i * q + j] += b[j] * i;", "order of writes to a"),
+    "columns begin at 1": (f"{T} i values 4\n{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 1; j < m; ++j) a[i * m + j] = j;", "order of writes to a"),
+    "columns include the bound": (f"{T} i values 4\n{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 0; j <= m; ++j) a[i * m + j] = j;", "order of writes to a"),
+    "rows wrap around": (f"{T} i values 4\n{T} j values 4\nfor (unsigned i = 0; i < n; ++i)\n for (int j = 0; j < m; ++j) a[i * m + j] = j;", "order of writes to a"),
+    "pitch wraps around": (f"{T} i values 4\n{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 0; j < u; ++j) a[i * u + j] = j;", "order of writes to a"),
+    "one element for all": (f"{T} j values 4\n{ROWS} a[0] = a[0] * 2 + b[i + j];", "order of writes to a"),
+    "scatter": (f"{T} j values 4\n{ROWS} a[int(b[j])] = i;", "may do more"),
+    "index of the body": (f"{T} j values 4\n{ROWS} {{ int t = j / 2; a[t] = i; }}", "order of writes to a"),
+    "product of counters": (f"{T} j values 4\n{ROWS} a[i * j] = j;", "order of writes to a"),
+    "carried scalar": (f"float t = 0;\n{T} j values 4\n{ROWS} t += b[j];", "t is carried"),
+    "scalar of the same name within": (f"float t = 0;\n{T} j values 4\n{ROWS} {{ {{ float t = 1; a[j] = t; }} t += b[j]; }}", "t has another meaning"),
+    "break": (f"{T} i values 4\nfor (int i = 0; i < n; ++i) {{ if (b[i] > 0.5f) break; a[i] = 1; }}", "break in line"),
+    "break of an inner loop": (f"{T} j values 4\n{ROWS} {{ if (b[j] > 0.5f) break; a[j] = i; }}", "break in line"),
+    "goto": (f"{T} i values 4\nfor (int i = 0; i < n; ++i) {{ if (b[i] > 0.5f) goto out; }}\nout: a[0] = 1;", "goto"),
+    "break in a macro": (f"#define STOP break\n{T} i values 4\nfor (int i = 0; i < n; ++i) {{ a[i] = 1; STOP; }}", "macro STOP leaves"),
+    "break behind two macros": (f"#define OUT(x) if (x) break\n#define STOP(x) OUT(x)\n{T} i values 4\n" "for (int i = 0; i < n; ++i) { STOP(b[i] > 1); }", "macro STOP leaves"),
+    "a macro of a header": (f"{T} i values 4\nfor (int i = 0; i < n; ++i) {{ STOP_NOW; }}", "STOP_NOW in line 15 may"),
+    "bound that changes": (f"int e = m;\n{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 0; j < e; ++j) {{ a[j] = 1; e = 3; }}", "e is carried"),
+    "bound of the outer counter": (f"{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 0; j < i; ++j) a[j] += 1;", "i in the bounds of j"),
+    "bound that is called": (f"{T} i values 4\nfor (int i = 0; i < next(n); ++i) a[i] = 1;", "the bounds of i are not plain"),
+    "bound in memory": (f"{T} i values 4\nfor (int i = 0; i < b[0]; ++i) a[i] = 1;", "the bounds of i are not plain"),
+    "bound by a macro that does more": (f"#define LIMIT m++\n{T} i values 4\nfor (int i = 0; i < LIMIT; ++i) a[i] = 1;", "the bounds of i are not plain"),
+    "bound is a reference": (f"int& e = m;\n{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 0; j < e; ++j) a[j] = i;", "is not seen to be a number"),
+    "bound is shared": (f"__shared__ int e;\n{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = 0; j < e; ++j) a[j] = i;", "is not seen to be a number"),
+    "index through a reference into memory": (f"const int& e = n;\n{T} j values 4\n{ROWS} a[j + e] = b[i];", "is not seen to be a number"),
+    "signed counter, unsigned bound": (f"{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int j = -2; j < u; ++j) a[j] = i;", "j has a sign and u none"),
+    "macro that is a counter": (f"#define I i\n{T} j values 4\n{ROWS} a[I + j] = b[i];", "the macro I is more than a number"),
+    "macro with two bodies": (f"#define W 3\n#undef W\n#define W i\n{T} j values 4\n{ROWS} a[W + j] = b[i];", "the macro W is more than a number"),
+    "macro that writes": (f"#define SET(x) a[0] = x\n{T} j values 4\n{ROWS} {{ SET(j); }}", "the macro SET is more than a number"),
+    "call": (f"{T} j values 4\n{ROWS} {{ __syncthreads(); a[j] = 1; }}", "may do more"),
+    "atomic addition": (f"{T} j values 4\n{ROWS} atomicAdd(a, b[j]);", "may do more"),
+    "may overlap": (f"{T} j values 4\n{ROWS} c[j] = b[j + i];", "c may overlap"),
+    "pointer of the function": (f"float* p = c;\n{T} j values 4\n{ROWS} a[j] = p[i];", "where p leads to"),
+    "pointer from a written array": (f"const float* p = a + 1;\n{T} j values 4\n{ROWS} a[j] = p[j];", "where p leads to"),
+    "parameter that is assigned to": (f"c = a + 1;\n{T} j values 4\n{ROWS} a[j] = c[j];", "where c leads to"),
+    "index and array changed places": (f"{T} j values 4\n{ROWS} a[j] = q[a];", "is no array"),
+    "pointer followed": (f"{T} j values 4\n{ROWS} *(a + j) = i;", "it is not clear what is assigned to"),
+    "array in the nest": (f"{T} j values 4\n{ROWS} {{ float t[2]; t[0] = j; a[j] = t[0]; }}", "only plain numbers"),
+    "static in the nest": (f"{T} j values 4\n{ROWS} {{ static int t = 0; t += 1; a[j] = t; }}", "only plain numbers"),
+    "type that is not known": (f"{T} j values 4\n{ROWS} {{ Guard g(b[j]); a[j] = i; }}", "no type of numbers"),
+    "inline assembly": (f'{T} j values 4\n{ROWS} {{ asm volatile("" ::: "memory"); a[j] = 1; }}', "array elements only"),
+    "while in the nest": (f"{T} j values 4\n{ROWS} {{ while (b[j] < 0) {{ a[j] = 1; }} }}", "array elements only"),
+    "two loops side by side": (f"{T} j values 4\nfor (int i = 0; i < n; ++i) {{ for (int j = 0; j < m; ++j) a[j] = 1; a[i] = 2; }}", "no loop over j is perfectly nested"),
+    "no such counter": (f"{T} z values 4\n{ROWS} a[j] = 1;", "no loop over z is perfectly nested below it"),
+    "tiled twice": (f"{T} i values 4\n{T} B: i values 8\n{ROWS} a[j] = 1;", "tiled twice"),
+    "the same counter twice": (f"{T} j values 4\nfor (int i = 0; i < n; ++i)\n for (int i = 0; i < m; ++i) a[i] = 1;", "two loops of the nest have the counter i"),
+    "downwards": (f"{T} i values 4\nfor (int i = n; i > 0; --i) a[i] = 1;", "has not the form for"),
+    "negative step": (f"{T} i values 4\nfor (int i = 0; i < n; i += -1) a[i] = 1;", "has not the form for"),
+    "two counters": (f"{T} i values 4\nfor (int i = 0, j = 0; i < n; ++i) a[i] = j;", "has not the form for"),
+    "counter from outside": (f"int i;\n{T} i values 4\nfor (i = 0; i < n; ++i) a[i] = 1;", "has not the form for"),
+    "two conditions": (f"{T} i values 4\nfor (int i = 0; i < n && i < m; ++i) a[i] = 1;", "has not the form for"),
+    "floating counter": (f"{T} i values 4\nfor (float i = 0; i < n; ++i) a[int(i)] = 1;", "has not the form for"),
+    "no loop": (f"{T} i values 4\na[0] = 1;", "a for loop must stand below it"),
+    "alternatives in the nest": (f"{T} j values 4\n{ROWS} {{\n#pragma tuner select F\n#pragma tuner case one\na[j] = 1;\n" "#pragma tuner case two\na[j] = 2;\n#pragma tuner end\n}", "#pragma tuner select stands in the nest"),
+    "in a lambda": (f"auto f = [&](float* a) {{\n{T} j values 4\n{ROWS} a[j] = b[i];\n}};", "in lambdas only the outermost"),
+    "a name that is taken": (f"int tile_i = 0;\n{T} i values 4\nfor (int i = 0; i < n; ++i) a[i] = 1;", "has the name tile_i"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ILLEGAL)
+def test_tiles_that_are_not_proved_are_refused(case: str) -> None:
+    """The message has the line of the pragma and says what is in the way."""
+    body, why = ILLEGAL[case]
+    text = kernel_with(body)
+    line = max(number for number, one in enumerate(text.splitlines(), 1) if one.startswith(T))
+    with pytest.raises(KernelFileError, match=re.escape(why)) as refused:
+        nest_of(text)
+    assert re.match(
+        rf"nest\.cu, line ({line}|{line - 1}), column 1: #pragma tuner tile: ", str(refused.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "why"),
+    [
+        ("struct half { float v; };\n", f"{T} j values 4\n{ROWS} {{ half t = 1; a[j] = i; }}", "only plain numbers"),
+        ("__device__ float fabsf(float);\n", f"{T} j values 4\n{ROWS} a[j] = fabsf(b[i]);", "may do more"),
+        ("#define fabsf(x) (a[0] = (x))\n", f"{T} j values 4\n{ROWS} a[j] = fabsf(b[i]);", "the macro fabsf is"),
+        ("__device__ int e;\n", f"{T} j values 4\n{ROWS} a[j + e] = b[i];", "is not seen to be a number"),
+        ("__device__ float g[9];\n", f"{T} j values 4\n{ROWS} {{ g[j] = b[i]; a[j] = 1; }}", "where g leads to"),
+        ("using real = int*;\n", f"{T} j values 4\n{ROWS} {{ real t = 0; a[j] = 1; }}", "only plain numbers"),
+    ],
+)  # fmt: skip
+def test_names_of_the_file_are_looked_up(before: str, body: str, why: str) -> None:
+    """A name is what the file makes of it, not what it usually is."""
+    with pytest.raises(KernelFileError, match=re.escape(why)):
+        nest_of(kernel_with(body, before))
+
+
+def test_extern_shared_arrays_and_moved_pointers_may_overlap() -> None:
+    """All ``extern __shared__`` arrays are one; a parameter may be changed through a reference to it."""
+    shared = f"extern __shared__ float e[];\n{T} j values 4\n{ROWS} e[j] = b[j];"
+    with pytest.raises(KernelFileError, match="where e leads to"):
+        nest_of(kernel_with(shared))
+    moves = "__device__ void move(const float*& p, const float* q) { p = q; }\n"
+    with pytest.raises(KernelFileError, match=r"where [ab] leads to"):
+        nest_of(kernel_with(f"move(b, a + 1);\n{T} j values 4\n{ROWS} a[j] = b[j];", moves))

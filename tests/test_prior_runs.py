@@ -1,6 +1,5 @@
 """What a run learns from earlier runs in the database."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +23,6 @@ SHORT = replace(
     REQUEST, policy="analytical", objective="time"
 )  # two trials: the default and the analytical answer
 TX1, K40C, K20C = "sim:jetson-tx1", "sim:k40c", "sim:k20c"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 class Begun:

@@ -1,4 +1,4 @@
-"""The document of a run: what is taken for one, every reader can read."""
+"""The document of a run, its trials and its power over time: what is taken for one, every reader can read."""
 
 import copy
 import gzip
@@ -19,9 +19,24 @@ from hypothesis import strategies as st
 from json_places import places, with_value
 from rich.console import Console
 
-from tuner.model.errors import InputError
+from tuner.model.errors import InputError, StoreError
+from tuner.model.plan import Configuration
+from tuner.model.records import measurement_from, measurement_record, trial_from, trial_record
 from tuner.model.run_document import RunDocument, run_document
-from tuner.model.typed import UnfitError
+from tuner.model.trial import (
+    MOST_POINTS,
+    Energy,
+    Flag,
+    Measurement,
+    PowerSeries,
+    Status,
+    Trial,
+    WorkloadResult,
+    mean_powers,
+    series_of,
+    unpacked,
+)
+from tuner.model.typed import UnfitError, canonical
 from tuner.model.typed import document as parsed
 from tuner.recordings.exchange.exported_run import run_of_document
 from tuner.report.answer import within_slowdown
@@ -152,3 +167,133 @@ def test_no_reader_raises(every_kind: tuple[Any, ...], data: st.DataObject) -> N
     except UnfitError:
         return
     read_everywhere(found, document)
+
+
+values = st.one_of(st.booleans(), st.integers(-(2**31), 2**31), st.text(max_size=5))
+configurations = st.dictionaries(st.text(min_size=1, max_size=3), values, min_size=1, max_size=4).map(
+    Configuration
+)
+positive = st.floats(1e-9, 1e9)
+energies = st.builds(
+    Energy,
+    *(positive, positive, positive, st.text(max_size=5), st.text(max_size=5)),
+    degrees=st.none() | positive,
+    idle_watts=st.none() | positive,
+    idle_uncertainty_w=positive,
+)
+measurements = st.builds(
+    Measurement,
+    st.lists(
+        st.builds(
+            WorkloadResult, st.sampled_from(Status), st.none() | positive, positive, st.text(max_size=9)
+        ),
+        min_size=1,
+        max_size=3,
+    ).map(tuple),
+    st.none() | positive,
+    energy=st.none() | energies,
+    rounds=st.integers(0, 10**6),
+    clock_mhz=st.none() | positive,
+    flags=st.lists(st.text(max_size=5).map(Flag.parse), max_size=2).map(tuple),
+    modelled=st.booleans(),
+    temperature_c=st.none() | positive,
+)
+
+
+@given(measurements)
+def test_measurement_survives_json(measurement: Measurement) -> None:
+    """What is stored comes back equal, through JSON text."""
+    assert measurement == measurement_from(json.loads(canonical(measurement_record(measurement))))
+
+
+@given(configurations, configurations, *[st.none() | st.integers(1, 3000)] * 2)
+def test_trial_survives_json(
+    a: Configuration, b: Configuration, clock_mhz: int | None, power_limit_w: int | None
+) -> None:
+    """A trial comes back equal and with the same hash, though the text has its keys sorted."""
+    trial = Trial((a, b), clock_mhz, power_limit_w)
+    restored = trial_from(json.loads(canonical(trial_record(trial, ("x", "y")))), ("x", "y"))
+
+    assert trial == restored
+    assert hash(trial) == hash(restored)
+
+
+@pytest.mark.parametrize("record", [{}, {"results": 3}, {"results": [{"status": "odd"}]}])
+def test_foreign_measurement_is_refused(record: dict[str, object]) -> None:
+    """A record of another shape is a StoreError, not a half-made measurement."""
+    with pytest.raises(StoreError, match="not understood"):
+        measurement_from(record)
+
+
+def test_a_measurement_without_a_temperature_is_readable() -> None:
+    """Databases of versions that kept none open; and one without a temperature is stored as these were."""
+    record = measurement_record(Measurement((WorkloadResult(Status.OK, 1.0),), 1.0))
+
+    assert "temperature_c" not in record
+    assert measurement_from(record).temperature_c is None
+
+
+def test_an_energy_without_idle_power_is_readable() -> None:
+    """Trials stored before idle power was measured are read, and have no net joules."""
+    energy = Energy(2.0, 0.1, 200.0, "counter", "gpu")
+    record = json.loads(canonical(measurement_record(Measurement((), 0.01, energy=energy))))
+    for key in ("degrees", "idle_watts", "idle_uncertainty_w"):
+        del record["energy"][key]
+
+    restored = measurement_from(record).energy
+
+    assert restored == energy
+    assert energy.net_joules is None
+    assert energy.net_uncertainty_j is None
+
+
+points = st.lists(st.tuples(st.floats(-10, 1e4), st.floats(0, 2e3)), min_size=1, max_size=40).map(sorted)
+
+
+@given(points)
+def test_series_come_back_to_four_digits(found: list[tuple[float, float]]) -> None:
+    """A packed series gives times to 0.1 ms, and power to four digits of the highest, back."""
+    series = series_of(found)
+
+    again = unpacked(series.packed())
+
+    highest = max(series.watts)
+    assert again.times_s == pytest.approx(series.times_s, abs=5.1e-5)
+    assert again.watts == pytest.approx(series.watts, abs=max(0.51e-3 * highest, 1e-4))
+
+
+def test_series_take_few_bytes() -> None:
+    """A sample takes less than six bytes where power moves by tens of watts between samples."""
+    series = series_of([(0.1 * i, 600.0 + 30.0 * (i % 3)) for i in range(100)])
+
+    assert len(series.packed()) <= 540
+
+
+def test_long_series_are_joined() -> None:
+    """Of more samples than a series holds, neighbours become their mean."""
+    series = series_of([(0.001 * i, float(i % 2)) for i in range(2 * MOST_POINTS)])
+
+    assert len(series.watts) == MOST_POINTS
+    assert set(series.watts) == {0.5}
+
+
+def test_counters_are_mean_powers() -> None:
+    """From tick to tick; a counter that restarts leaves a gap."""
+    ticks = [(0.0, 100.0), (0.1, 160.0), (0.1, 170.0), (0.2, 5.0), (0.4, 125.0)]
+
+    times_s, watts = zip(*mean_powers(ticks), strict=True)
+    assert times_s == (0.0, 0.2)
+    assert watts == pytest.approx((600.0, 600.0))
+
+
+def test_nothing_is_an_empty_text() -> None:
+    """Without samples there is no text."""
+    assert series_of([]).packed() == ""
+    assert unpacked("") == PowerSeries((), ())
+
+
+@pytest.mark.parametrize("text", ["?", "AA==", "/////w==", "AAIC", "gICAgICAgICAgIAB"])
+def test_damaged_series_are_refused(text: str) -> None:
+    """A text that no series was packed into is an error, not numbers."""
+    with pytest.raises(ValueError, match="a power series"):
+        unpacked(text)

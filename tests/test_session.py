@@ -1,7 +1,6 @@
 """A run on a simulated device: search, store, resume, interrupt, limits, slowdown."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,6 @@ from tuner.model.trial import Status
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.session import TrialEvent
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def test_every_trial_is_stored_before_it_is_told(store: Store) -> None:

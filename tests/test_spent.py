@@ -1,9 +1,8 @@
 """Joules from the begin of a run to its end, pauses in which nobody looked included."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -108,12 +107,6 @@ def test_what_cannot_be_is_no_energy() -> None:
         assert found is not None
         assert found.joules == pytest.approx(100.0)
     assert SpentTotal(0.0).spent(1.0, STREAM) is None
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("spec", ["sim:h200", "sim:k40c", "sim:jetson-tx1"])

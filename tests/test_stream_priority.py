@@ -1,10 +1,9 @@
 """Stream priorities of workloads that run together: the tunable, the streams, and what is bound to them."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -233,12 +232,6 @@ class _Urgent(_Contending):
 
     def measure_otherwise(self, trial: Any, plans: Sequence[Plan]) -> Any:
         return self.measure(trial, plans)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def _tuned(

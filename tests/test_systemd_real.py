@@ -16,8 +16,7 @@ from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
-from tuner.power.clocks.control import restore_stale
-from tuner.power.clocks.lease import LeasedClocks
+from tuner.power.clocks.control import LeasedClocks, restore_stale
 
 from tuner.model.errors import ClockError
 from tuner.system.ownership import boot_id

@@ -16,7 +16,7 @@ import tuner
 from tuner.compiler.ptx_walk import UNITS
 from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.lane_operations import StageArithmetic, per_clock
+from tuner.devices.simulated.resources import StageArithmetic, per_clock
 from tuner.devices.simulated.time_model import RoundModel, describe
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError

@@ -1,6 +1,6 @@
 """An answer of another GPU of the kind is verified in place of a search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,6 @@ class PlayedGpu(FormulaMeasurer):
         (one,) = trial.configurations
         time_s = 1e-3 * (2.0 - (one["L"] == self._best) + int(one["r"]) / 100 + int(one["S"]) / 1000)
         return replace(self.measured([time_s], time_s), energy_total_j=self.watts)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "tuner.db") as opened:
-        yield opened
 
 
 def tuned(

@@ -50,8 +50,7 @@ from .clockd_client import (
     refused,
 )
 from .control import open_actuator, undo
-from .journal import SettingJournal, runtime_directory
-from .ownership import GLANCE_S, HANDOVER_S, Ownership, Undo, restore_stale
+from .journal import GLANCE_S, HANDOVER_S, Ownership, SettingJournal, Undo, restore_stale, runtime_directory
 
 # --- Energy counters of processors that only root may read, read by ``tuner-clockd`` for its group.
 #

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.model.errors import ClockError, ClockPermissionError
 
 from ..base import ClockReading, SettingState
-from ..nvml.health import gpu_zone, zone_c
+from ..nvml.library import gpu_zone, zone_c
 from ..sensors.attributes import read_number
 from ..sensors.rails import choices, is_connected, parts
 from .actuator import Ruling, no_ruling

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..base import SensorInfo
 from ..response.models import Array, energy_weights_s
-from .noise import Spread, sample_variances_w2
-from .samples import SampleSeries, median
+from .samples import SampleSeries, Spread, median, sample_variances_w2
 
 _FEW = 4  # of fewer ticks no rhythm is taken
 _JITTER = 0.002  # of the period: standard deviation of a tick from its rhythm; an H200's show half of it

@@ -26,8 +26,7 @@ from tuner.model.units import with_uncertainty
 
 from ..base import PowerReading, SensorInfo
 from .counters import SensorHistory, on_rhythm
-from .noise import Spread, beating_spread, pooled
-from .samples import SampleSeries, gaps, median
+from .samples import SampleSeries, Spread, beating_spread, gaps, median, pooled
 from .streams import LEAST_LOAD_W, PowerEstimate, stream_power
 
 PAIR = 2  # a difference needs two samples

@@ -28,8 +28,7 @@ from ..base import (
 from ..response.models import energy_j
 from .counters import SensorHistory
 from .mean_power import mean_power
-from .noise import ROUNDING
-from .samples import SampleSeries, screened
+from .samples import ROUNDING, SampleSeries, screened
 
 # --- Joules of a whole recording: while it goes on, in constant memory, or once it has ended.
 

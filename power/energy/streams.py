@@ -11,8 +11,7 @@ from tuner.model.trial import Part, contracted, expanded
 from ..base import Response, SensorInfo
 from ..response.models import Array, corrected, energy_weights_s
 from .counters import SensorHistory
-from .noise import ROUNDING, Spread, local_spread, noise_floor, pooled, sees_all
-from .samples import SampleSeries
+from .samples import ROUNDING, SampleSeries, Spread, local_spread, noise_floor, pooled, sees_all
 
 # --- Noise whose neighbours hang together: what it makes of a weighted sum of samples.
 #

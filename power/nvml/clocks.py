@@ -9,8 +9,7 @@ from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedErr
 
 from ..base import POWER_LIMIT, ClockReading, SettingState, kind_of
 from ..clocks.actuator import Ruling, no_ruling
-from .health import optional, temperature_c
-from .library import MILLI, NvmlGpu, translated
+from .library import MILLI, NvmlGpu, optional, temperature_c, translated
 
 # --- What setting something through NVML takes: the capability, and errors that say who may.
 

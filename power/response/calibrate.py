@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from ..base import ClockControl, LoadSource, PowerSampler, Response, Sample, SensorInfo
 from ..energy.meter import SampledRecording, SamplingMeter
-from ..energy.noise import SEES
-from ..energy.samples import SampleSeries, screened
+from ..energy.samples import SEES, SampleSeries, screened
 from .fitting import Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, sigmas, within
 from .models import Array
 

@@ -10,9 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 from tuner.application.bound_kernels import KernelPlan
 from tuner.application.calls import Application
-from tuner.application.choice import Advisor, Chosen
+from tuner.application.choice import Advisor, Chosen, UntunedAnswers
 from tuner.application.keys import untold_sizes
-from tuner.application.untuned import UntunedAnswers
 from tuner.database.connection import default_path
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile

@@ -18,7 +18,16 @@ from tuner.application.call_keys import (
     replaced_place,
     seen_key,
 )
-from tuner.application.choice import DEFAULT, Advisor, Chosen, LaunchCount, choose, for_layout, given
+from tuner.application.choice import (
+    DEFAULT,
+    Advisor,
+    Chosen,
+    LaunchCount,
+    UntunedAnswers,
+    choose,
+    for_layout,
+    given,
+)
 from tuner.application.keys import (
     ALIGNED,
     SEVERAL,
@@ -43,7 +52,6 @@ from tuner.application.running import (
     loaded_kernel,
     refuse_capture,
 )
-from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
 from tuner.devices.cuda.launches import HomeContext, Program

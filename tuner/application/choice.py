@@ -1,4 +1,8 @@
-"""The configuration of a kernel: the caller's, the daemon's, the best stored one, or the default."""
+"""The configuration of a kernel: the caller's, the daemon's, the best stored one, or the default.
+
+Kernels that nobody tuned have the answers that their files state. The rules of the analytical model are not
+asked: what they choose was measured against no default, and asking them compiles many candidates.
+"""
 
 import atexit
 import contextlib
@@ -18,6 +22,7 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import ORIGINS, DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, ServedAnswer, passed_over, served_answer
 from tuner.database.runs import Store
+from tuner.devices.cuda.direct import DirectGpu
 from tuner.devices.gpu_models import limits_of
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import (
@@ -32,6 +37,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, RowLayout, TunableValue, Workload
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Best
+from tuner.search.candidates import TraitReader
 
 # --- Asks the daemon for the best configuration, and reports uses to it.
 #
@@ -381,3 +387,43 @@ def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
         return None
     known = part.origin == "predicted"
     return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known, unmeasured=True)
+
+
+# --- Answers for kernels that nobody tuned: those that their files state.
+
+
+class UntunedAnswers:
+    """The first answer of a kernel file that a GPU can launch, by what the file declares."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._lock = threading.Lock()
+
+    def answer(self, kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Chosen | None:
+        """The answer that the kernel file states; None where it states nothing that fits the GPU.
+
+        The first question of a process is logged as a warning that tells how to tune.
+        """
+        self._tell(workload)
+        try:
+            stated = kernel.stated_answers(workload, gpu.identity.name)
+            reader = TraitReader(kernel, workload, gpu.limits, 0.0, stated)
+            fitting = (one for one in stated if reader.of(one).candidate is not None)
+            found = next(fitting, None)
+        except KernelFileError as error:
+            _LOG.info("%s: no stated answer: %s", workload, error)
+            return None
+        if found is None:
+            return None
+        return Chosen(found, "stated by its kernel file; not measured on this GPU", unmeasured=True)
+
+    def _tell(self, workload: Workload) -> None:
+        with self._lock:
+            level = logging.DEBUG if self._told else logging.WARNING
+            self._told = True
+        _LOG.log(
+            level,
+            "%s was not tuned on this GPU: its configuration is chosen without measuring;"
+            " to measure: tuner run %s,batch=%d --objective time",
+            *(workload, workload, workload.batch),
+        )

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from tuner.devices.cuda.lanes import stream_of
-from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import listed
+from tuner.kernel_files.stage_recipe import BufferRecipe
 from tuner.model.elements import element_dtype
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import Buffer, Plan, Workload

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner.devices.choice import DeviceReport
     from tuner.model.jobs import DeviceLimits
     from tuner.power.clocks.control import GpuSettingState
-    from tuner.power.clocks.ownership import RestoreOutcome
+    from tuner.power.clocks.journal import RestoreOutcome
 
 
 # --- ``tuner clocks``: show clocks and power limits of this machine and their owners, and restore them.

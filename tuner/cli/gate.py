@@ -94,7 +94,7 @@ def gate(
     """
     from tuner.measurement.paired import EXIT_CODES, UNDECIDED, WORSE
     from tuner.model.run_document import device_document
-    from tuner.report.gate import gate_document, junit, line_of, markdown, overall, summary
+    from tuner.report.diff import gate_document, junit, line_of, markdown, overall, summary
     from tuner.search.gate import Case, Gate, Gated
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup

@@ -606,7 +606,7 @@ def _snapshots(
     """A limited number of snapshots, or snapshots until a signal."""
     from tuner.joules.traces import TO_END, SignalPipe
     from tuner.joules.watching import WatchedReading, opened, opened_host, readable_clocks, snapshots
-    from tuner.power.nvml.health import Thermometer
+    from tuner.power.nvml.library import Thermometer
 
     thermometer = Thermometer(gpu.gpu)
     with (

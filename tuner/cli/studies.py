@@ -181,7 +181,7 @@ def _measure(
     from tuner.kernel_files.catalog import Catalog
     from tuner.studies.compare_report import plan
     from tuner.studies.comparison import TOGETHER, catalog_groups
-    from tuner.studies.ground_truth import measured
+    from tuner.studies.measured_spaces import measured
 
     catalog = Catalog.load(request.kernel_files)
     with Store(database) as store:
@@ -213,7 +213,7 @@ def _play(comparison: _Comparison, rules: "Rules", jobs: int, progress: "Compare
 def _show(comparison: _Comparison, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
     """Write, draw and print the results so far, and end with the right exit code."""
     from tuner.studies.compare_report import show_comparison
-    from tuner.studies.ground_truth import provenance
+    from tuner.studies.measured_spaces import provenance
     from tuner.studies.scores import document
 
     notices = [*comparison.notices, *(f"left out: {reason}" for reason in comparison.left_out)]

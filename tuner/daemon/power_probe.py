@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, present_clock, readable_clocks
 from tuner.model.errors import SensorUnavailableError, TunerError
 from tuner.power.base import ClockControl
-from tuner.power.nvml.health import GpuUsers, Thermometer
+from tuner.power.nvml.library import GpuUsers, Thermometer
 
 if TYPE_CHECKING:
     from tuner.client.answer_values import PowerSample

@@ -45,11 +45,17 @@ from tuner.database.files import (
     unreadable,
     use_log,
 )
-from tuner.database.integrity.backups import backups, dated_files
 from tuner.database.integrity.checksums import TABLES, named
-from tuner.database.integrity.copy_state import CopyState, inspected, refuse_newer
+from tuner.database.integrity.copy_state import (
+    CopyState,
+    VerifiedRows,
+    differences,
+    inspected,
+    refuse_newer,
+    text_or_bytes,
+)
 from tuner.database.integrity.repair import put_in_place, rebuild
-from tuner.database.integrity.row_comparison import VerifiedRows, differences, text_or_bytes
+from tuner.database.integrity.repair_plan import backups, dated_files
 from tuner.database.pair import Pair
 from tuner.database.transaction import standing
 from tuner.model.errors import InputError, StoreDamagedError, StoreError, StoreFullError

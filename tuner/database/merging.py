@@ -24,8 +24,7 @@ from tuner.database.connection import Database
 from tuner.database.decoding import RUN_COLUMNS, TRIAL_COLUMNS, NotUnderstood, content_key, literal
 from tuner.database.files import SuspectError, connect_to_read, damaged, now, translated
 from tuner.database.integrity.checksums import TABLES, is_sound, literal_checksum, verified
-from tuner.database.integrity.copy_state import OUR_TABLES
-from tuner.database.integrity.row_comparison import CHECKSUMMED, NAMES, has_our_tables, has_tables_of
+from tuner.database.integrity.copy_state import CHECKSUMMED, NAMES, OUR_TABLES, has_our_tables, has_tables_of
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
 from tuner.database.transaction import Row, Transaction, standing
 from tuner.model.errors import InputError

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tuner.database.files import MovedError, SuspectError, connect, cut_off, locked, mirror_of, side_file
 from tuner.database.integrity.checksums import watch
-from tuner.database.integrity.row_comparison import has_our_tables
+from tuner.database.integrity.copy_state import has_our_tables
 from tuner.database.transaction import Transaction, standing
 
 _LOG = logging.getLogger(__name__)

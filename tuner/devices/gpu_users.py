@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.model.errors import DeviceError, SensorUnavailableError
-from tuner.power.nvml.health import GpuUsers, health
+from tuner.power.nvml.library import GpuUsers, health
 from tuner.system.ownership import is_alive, this_process
 
 # --- The processes that use a simulated GPU, as NVML reports them for a real one.

@@ -7,8 +7,8 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -22,7 +22,7 @@ from tuner.joules.region_log import RegionLog, region_log
 from tuner.joules.regions import Region, RegionEnergy, is_number
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.units import si
-from tuner.power.nvml.health import Thermometer
+from tuner.power.nvml.library import Thermometer
 
 if TYPE_CHECKING:
     from tuner.joules.region_log import Destination
@@ -197,11 +197,11 @@ class EnergyMeter:
             )
         name = self._name or name
 
-        @functools.wraps(function)
-        def measured(*args: P.args, **kwargs: P.kwargs) -> T:
+        @contextmanager
+        def call() -> Iterator[None]:
             region, failure = self._begun(name), ""
             try:
-                return function(*args, **kwargs)
+                yield
             except BaseException as error:
                 failure = type(error).__name__
                 raise
@@ -210,16 +210,14 @@ class EnergyMeter:
                 regions.append(region)
 
         @functools.wraps(function)
+        def measured(*args: P.args, **kwargs: P.kwargs) -> T:
+            with call():
+                return function(*args, **kwargs)
+
+        @functools.wraps(function)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function returns
-            region, failure = self._begun(name), ""
-            try:
+            with call():
                 return await function(*args, **kwargs)  # type: ignore[misc]  # it is a coroutine function
-            except BaseException as error:
-                failure = type(error).__name__
-                raise
-            finally:
-                self._finish(region, failure)
-                regions.append(region)
 
         wrapper: Any = awaited if inspect.iscoroutinefunction(function) else measured
         wrapper.regions = regions

@@ -32,7 +32,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import GPU, scope_parts
 from tuner.power.base import ClockControl, ClockReading, PowerSampler, Reading, SensorInfo
 from tuner.power.clocks.control import open_control
-from tuner.power.nvml.health import Thermometer, health
+from tuner.power.nvml.library import Thermometer, health
 from tuner.power.sensors import pipe
 
 REPLAY = "replay:"

@@ -26,8 +26,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 from tuner.kernel_files.cuda_source.guesses import Macro
 from tuner.kernel_files.cuda_source.indexing import AXES
 from tuner.kernel_files.cuda_source.signatures import dtype_of
-from tuner.kernel_files.draft import Line, quoted
-from tuner.kernel_files.draft_code import BLOCK, SMALL, WHOLE, DraftedCode
+from tuner.kernel_files.draft_code import BLOCK, SMALL, WHOLE, DraftedCode, Line, quoted
 from tuner.model.expressions.callables import is_free_name
 
 _MOST_THREADS = 1024

@@ -39,8 +39,7 @@ from tuner.kernel_files.cuda_source.signatures import (
     dtype_of,
     global_functions,
 )
-from tuner.kernel_files.draft import Draft, Line, quoted
-from tuner.kernel_files.draft_code import BLOCK, SIZE, SMALL, WHOLE, Ask, struct_name
+from tuner.kernel_files.draft_code import BLOCK, SIZE, SMALL, WHOLE, Ask, Draft, Line, quoted, struct_name
 from tuner.kernel_files.draft_launch import (
     BLOCKS,
     FIRST_AXIS,

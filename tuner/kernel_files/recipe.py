@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
 from tuner.kernel_files.formulas import Environment, Formula, Location, with_derived
 from tuner.kernel_files.input_reader import FileRecipe
 from tuner.kernel_files.measured_answers import MeasuredAnswers
 from tuner.kernel_files.sizes import SizeValues
-from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe
+from tuner.kernel_files.stage_recipe import AnyStageRecipe, BufferRecipe, BufferTable, StageRecipe
 from tuner.model.errors import KernelFileError
 from tuner.model.expressions.callables import Expression
 from tuner.model.expressions.operations import NoValue

@@ -5,13 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from tuner.kernel_files.argument_recipe import (
-    ArgumentRecipe,
-    ParameterRecipe,
-    ScalarRecipe,
-    ViewRecipe,
-    values_of,
-)
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE, found_command
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
@@ -32,10 +25,15 @@ from tuner.kernel_files.short_files import SUFFIXES, default_block, default_entr
 from tuner.kernel_files.source_folder import NamedFiles, SourceFolder, SourceTexts
 from tuner.kernel_files.stage_recipe import (
     AnyStageRecipe,
+    ArgumentRecipe,
     LibraryStageRecipe,
     OperandRecipe,
+    ParameterRecipe,
     Predecessor,
+    ScalarRecipe,
     StageRecipe,
+    ViewRecipe,
+    values_of,
 )
 from tuner.kernel_files.triton_stage import TritonRecipe, check_keys, triton_recipe
 from tuner.model.errors import suggestion

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from tuner.kernel_files.draft import Draft, Line, quoted
+from tuner.kernel_files.draft_code import Draft, Line, quoted
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.triton_source import (
     LOADS,

@@ -5,12 +5,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from tuner.kernel_tuner.call_arguments import UserValue, configuration_of, device_spec, ignored_platform
-from tuner.kernel_tuner.execution import run_once, tuned
 from tuner.kernel_tuner.observers import metrics_of
 from tuner.kernel_tuner.strategies import search_of
 from tuner.kernel_tuner.translation import read_call
 from tuner.kernel_tuner.trial_results import aim_of, check_metrics, judge_of
-from tuner.kernel_tuner.tuning_call import TuningCall
+from tuner.kernel_tuner.tuning_call import TuningCall, run_once, tuned
 from tuner.model.errors import InputError, UnsupportedError
 
 _COMPILERS = (None, "nvcc", "nvrtc")

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.input_reader import file_sha256
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import Rule
-from tuner.kernel_files.stage_recipe import StageRecipe
+from tuner.kernel_files.stage_recipe import BufferRecipe, StageRecipe
 from tuner.kernel_tuner.call_arguments import (
     Given,
     GivenArray,

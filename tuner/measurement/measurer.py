@@ -17,8 +17,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.base import Check, Device
-from tuner.measurement.base import ComparisonTarget, TrialGate
-from tuner.measurement.gates import passed
+from tuner.measurement.base import ComparisonTarget, TrialGate, passed
 from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
 from tuner.measurement.window import JouleWindows, WindowRunner, recording_of, suggested_window_s

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.kernel_files.package_build import PackageBuild, own_build
+from tuner.kernel_files.source_folder import PackageBuild, own_build
 from tuner.model.errors import InputError, PoolError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.pool.places import require_certificates

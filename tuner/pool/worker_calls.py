@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuner.kernel_files.package_build import PackageBuild, own_build
+from tuner.kernel_files.source_folder import PackageBuild, own_build
 from tuner.model.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.pool.places import PoolPlace, open_remote, parse_place
 from tuner.pool.schedulers import open_local, open_slurm
@@ -261,7 +261,7 @@ class Workers:
         def told() -> tuple[str, Sequence[Any]]:  # sent by value: another package may not have it
             import platform  # noqa: PLC0415 - as above
 
-            from tuner.kernel_files.package_build import own_build  # noqa: PLC0415 - as above
+            from tuner.kernel_files.source_folder import own_build  # noqa: PLC0415 - as above
 
             return platform.node(), tuple(own_build())
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.database.runs import Store
-from tuner.kernel_files.package_build import own_build
+from tuner.kernel_files.source_folder import own_build
 from tuner.model.errors import InputError
 from tuner.model.objective import described, normalised_scope
 from tuner.model.plan import Plan, ProblemSpec, Work

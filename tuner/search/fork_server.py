@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner.kernel_files.catalog import ReadFolder
-from tuner.kernel_files.package_build import own_build
-from tuner.kernel_files.source_folder import kernels_root
+from tuner.kernel_files.source_folder import kernels_root, own_build
 from tuner.model import registry
 from tuner.search import job_process
 from tuner.search.job_messages import FORK

@@ -20,7 +20,7 @@ from tuner.devices.sensors import restore_stale_clocks
 from tuner.kernel_files.catalog import Catalog, ReadFolder
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories
-from tuner.measurement.gates import ContentionGate
+from tuner.measurement.base import ContentionGate
 from tuner.model.errors import (
     CompilerUnavailableError,
     InputError,

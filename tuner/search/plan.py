@@ -14,9 +14,8 @@ from tuner.devices.gpu_models import limits_of
 from tuner.devices.kinds import PREFIX, replayed
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_places
-from tuner.kernel_files.package_build import own_build
 from tuner.kernel_files.source_checks import overridden_macros
-from tuner.kernel_files.source_folder import kernels_root
+from tuner.kernel_files.source_folder import kernels_root, own_build
 from tuner.model import registry
 from tuner.model.errors import ClockError, DeviceError, InputError
 from tuner.model.jobs import DeviceIdentity

@@ -16,8 +16,7 @@ from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.build_record import with_kernels_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_places
-from tuner.measurement.base import ComparisonTarget, TrialGate
-from tuner.measurement.gates import passed
+from tuner.measurement.base import ComparisonTarget, TrialGate, passed
 from tuner.model.errors import (
     CompilerUnavailableError,
     DeviceUnavailableError,

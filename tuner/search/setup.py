@@ -9,8 +9,7 @@ from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.kinds import replayed
 from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
-from tuner.measurement.base import Measurer, TrialGate, TrialPool
-from tuner.measurement.gates import TurnGate
+from tuner.measurement.base import Measurer, TrialGate, TrialPool, TurnGate
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
 from tuner.measurement.window import least_window_s

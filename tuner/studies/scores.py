@@ -8,8 +8,7 @@ from typing import TypedDict
 from tuner.model.objective import Objective
 from tuner.model.run_document import Device, device_document
 from tuner.studies.comparison import Play, Rules, phi
-from tuner.studies.ground_truth import Provenance
-from tuner.studies.measured_spaces import Field, ScoredTrial, Truth
+from tuner.studies.measured_spaces import Field, Provenance, ScoredTrial, Truth
 
 # --- Scores of a policy: on one space, and over the problem sizes of an operation.
 

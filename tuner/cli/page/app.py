@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tuner.cli.page import upstream
-from tuner.cli.page.guard import (
+from tuner.cli.page.upstream import (
     Headers,
     Refusal,
     Session,

@@ -16,16 +16,27 @@ from tuner.database.files import (
     translated,
     unreadable,
 )
-from tuner.database.integrity.backups import backups, same_database
 from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
-from tuner.database.integrity.copy_state import OUR_TABLES, Copy, CopyState, inspected, refuse_newer
-from tuner.database.integrity.repair_plan import backup_lead, complete, planned, planned_alone, salvage
-from tuner.database.integrity.row_comparison import (
+from tuner.database.integrity.copy_state import (
+    OUR_TABLES,
+    Copy,
+    CopyState,
     VerifiedRows,
     compared,
     differences,
+    inspected,
     page_of,
+    refuse_newer,
     text_or_bytes,
+)
+from tuner.database.integrity.repair_plan import (
+    backup_lead,
+    backups,
+    complete,
+    planned,
+    planned_alone,
+    salvage,
+    same_database,
 )
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction, last_transaction, standing

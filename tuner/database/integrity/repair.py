@@ -29,7 +29,6 @@ from tuner.database.files import (
     translated,
     use_log,
 )
-from tuner.database.integrity.backups import Source, backups, same_database
 from tuner.database.integrity.checksums import (
     TABLES,
     Examination,
@@ -40,23 +39,29 @@ from tuner.database.integrity.checksums import (
     quoted,
     row_checksum,
 )
-from tuner.database.integrity.copy_state import Copy, CopyState, inspected, refuse_newer
+from tuner.database.integrity.copy_state import (
+    BadText,
+    Copy,
+    CopyState,
+    RowDifference,
+    VerifiedRows,
+    apply,
+    differences,
+    inspected,
+    refuse_newer,
+    text_or_bytes,
+)
 from tuner.database.integrity.repair_plan import (
     RepairPlan,
+    Source,
     backup_lead,
+    backups,
     complete,
     highest_version,
     planned,
     planned_alone,
     salvage,
-)
-from tuner.database.integrity.row_comparison import (
-    BadText,
-    RowDifference,
-    VerifiedRows,
-    apply,
-    differences,
-    text_or_bytes,
+    same_database,
 )
 from tuner.database.transaction import LARGEST_COUNT, Row, last_transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.devices.gpu_models import GpuModel
-from tuner.devices.simulated.lane_operations import StageArithmetic, per_clock
+from tuner.devices.simulated.resources import StageArithmetic, per_clock
 from tuner.model.elements import element_dtype
 from tuner.model.plan import Buffer, Configuration, LibraryCall, Plan, Resources, Stage, Workload
 from tuner.space.occupancy import Occupancy, holds_whole, occupancy, refusal, shared_out, sm_unit

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tuner.kernel_files.cuda_source.signatures import dtype_of, parameters_of
-from tuner.kernel_files.draft import quoted
+from tuner.kernel_files.draft_code import quoted
 from tuner.model.errors import ExpressionError, InputError
 from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
