@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(L, blocks)
         others[k] = {difference.y, -difference.x};
     }
     const unsigned t = afresh(column.t), even = afresh(left);
-    twiddle<Fft, Fft::last, W>(w, t, even);
-    twiddle<Fft, Fft::last, W>(others, afresh(t), even + 1);
+    twiddle<PointsOf<Fft, Fft::last>, W>(w, t, even);
+    twiddle<PointsOf<Fft, Fft::last>, W>(others, afresh(t), even + 1);
     Complex<T>* to = between + column.problem * (1LL * rows * pitch) + left;  // behind an odd row there is room
     if constexpr (trades) {
         const int of_left = threadIdx.x % kWarp / 2 * 2;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(L, blocks)
     });
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;
-    twiddle<Fft, Fft::last, W>(w, column.t, column.at);
+    twiddle<PointsOf<Fft, Fft::last>, W>(w, column.t, column.at);
     Complex<T>* const to = between + column.problem * (1LL * Fft::N * pitch) + column.at;
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * pitch] = w[k]; });
 }
