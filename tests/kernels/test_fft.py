@@ -170,6 +170,13 @@ CASES = [
     case("fft-long", 9000, "inverse", "complex128", 3, values={"load": "bulk"}),
     case("fft-long", 15625, "inverse", batch=5, values={"load": "bulk"}),  # odd rows
     WALK,  # several odd rows of a block
+    # A large prime in the columns, another in the rows; by p - 1 and by 2 p - 1 points, alone or not.
+    case("fft-long", 592, batch=3, flags=CHECKED),
+    case("fft-long", 37 * 41 * 6, "inverse", batch=2, values={"split1": True, "split2": True}, flags=CHECKED),
+    case("fft-long", 47 * 59 * 4, "inverse", "complex128", 2, flags=CHECKED),
+    *(case("fft-long", N, way) for N, way in zip((5 * 2003, 101 * 103), WAYS, strict=True)),
+    case("fft-long", 10624, dtype="complex128", values=STATED),
+    case("fft-long", 592, "inverse", values={"way": "whole"}),
     *(case("fft-real-long", N, way) for N in (300, 8193, 10000, 3**9) for way in WAYS),
     *(case("fft-real-long", 23 * 31 * 13, way, "float64") for way in WAYS),  # 31 is no radix of float64
     case("fft-real-long", 2 * 17**3, "forward", "float64", 3),  # 2 N2 even and odd columns
@@ -231,7 +238,7 @@ WHOLE = (1,)
 SPOILT: list[tuple[Case, tuple[int, ...], Any]] = [  # a case, a place in it, and what a NaN there spoils
     *((one, (3, 1), (3,)) for N in (30, 97) for one in both_ways("fft-any", N)),
     *((one, (3, 1), (3,)) for N in (37, 60, 74) for one in both_ways("fft-real", N)),
-    *((case("fft-long", N, batch=3), (1, 7), WHOLE) for N in (8232, 10007)),
+    *((case("fft-long", N, batch=3), (1, 7), WHOLE) for N in (8232, 10007, 37 * 41 * 6)),
     (WALK._replace(flags=FLAGS), (1, 7), WHOLE),
     *((case("fft-real-long", N, way, batch=3), (1, 7), WHOLE) for N in (1200, 1009) for way in WAYS),
     (Case("fft-columns", {"N": 30, "W": 9}, 3), (1, 3, 4), (1, slice(None), 4)),

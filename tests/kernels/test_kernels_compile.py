@@ -162,7 +162,7 @@ LEAN = (
     Lean("fft-any", {"N": (222, 6579, 6848, 8191)}, (90,), registers=96),  # large primes are convolved
     Lean("fft-any", {"N": (2034, 7272), "dtype": COMPLEX[1:]}, (90,), registers=168),
     Lean("fft-real", {"N": [2000], "dtype": REAL}, (53, 120), registers=168),
-    Lean("fft-long", {"N": (10000, 65537), "dtype": COMPLEX}, (53, 120)),
+    Lean("fft-long", {"N": (10000, 12136, 37888, 65537), "dtype": COMPLEX}, (53, 120)),
     Lean("fft-long", {"N": [10**6], "dtype": COMPLEX[1:]}, (120,), STATED),
     Lean("fft-long", {"N": [2**24 - 3]}, (120,), STATED),
     Lean("fft-long", {"N": [9216], "dtype": COMPLEX[1:]}, (90,), STATED),
