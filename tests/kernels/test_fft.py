@@ -197,8 +197,8 @@ CASES = [
     case("fft-real-long", 75000, values=STATED),  # columns of two stages
     case("fft-real-long", 2**20, "inverse", "float64", values=STATED),
     case("fft-real-long", 4096, batch=2, values={"r1": 8, "P1": 8, "C1": 8}, flags=CHECKED),  # padded words
-    # Of columns, planes and convolutions what the samples of all kernels have not: a radix before, and
-    # Bluestein's algorithm on both axes; no thread reads what another has not yet written.
+    # Of columns, planes and convolutions what the samples of all kernels have not: a radix before, and large
+    # primes on both axes, by either algorithm; no thread reads what another has not yet written.
     Case("fft-columns", {"N": 2048, "W": 5}, 3, {"A": 16}, CHECKED),
     Case(
         "fft-columns",
@@ -208,7 +208,9 @@ CASES = [
         CHECKED,
     ),
     Case("fft-columns", {"N": 37, "W": 9, "direction": "inverse"}, 3, flags=CHECKED),
-    Case("fft-2d", {"M": 37, "N": 41, "direction": "inverse", "dtype": "complex128"}, 3, flags=CHECKED),
+    Case("fft-2d", {"M": 83, "N": 59, "direction": "inverse", "dtype": "complex128"}, 3, flags=CHECKED),
+    Case("fft-2d", {"M": 111, "N": 74, "direction": "inverse", "dtype": "complex128"}, 3, flags=CHECKED),
+    Case("fft-2d", {"M": 37, "N": 333}, 2, flags=CHECKED),
     Case("fft-2d", {"M": 1024, "N": 8, "direction": "inverse"}, 3, {"A": 4}, CHECKED),
     Case("fft-2d", {"M": 30, "N": 6}, 3, {"A": 5}, CHECKED),
     Case("fft-convolution", {"N": 899}, 3, flags=CHECKED),
