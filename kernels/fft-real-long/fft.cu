@@ -9,7 +9,7 @@
 // Back, the columns are those of the spectrum, of which columns 0 to N2 / 2 tell the others; rows 2 j and 2 j + 1 of the
 // second pass have real results, and are transformed as real and imaginary part of one row. The result is divided by N.
 //
-// Other lengths by Bluestein's algorithm, as complex rows are (fft-long). Tunables: see there.
+// Other lengths as complex rows are, by Rader's and Bluestein's algorithms (fft-long). Tunables: see there.
 #include "long_fft.cuh"
 #include "opposite.cuh"
 #include "row_layout.cuh"
