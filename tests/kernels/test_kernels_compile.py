@@ -162,7 +162,8 @@ LEAN = (
     Lean("fft-any", {"N": (222, 6579, 6848, 8191)}, (90,), registers=96),  # large primes are convolved
     Lean("fft-any", {"N": (2034, 7272), "dtype": COMPLEX[1:]}, (90,), registers=168),
     Lean("fft-real", {"N": [2000], "dtype": REAL}, (53, 120), registers=168),
-    Lean("fft-long", {"N": (10000, 12136, 37888, 65537), "dtype": COMPLEX}, (53, 120)),
+    Lean("fft-long", {"N": (10000, 65537), "dtype": COMPLEX}, (53, 120)),
+    Lean("fft-long", {"N": (12136, 37888), "dtype": COMPLEX}, (90, 120)),
     Lean("fft-long", {"N": [10**6], "dtype": COMPLEX[1:]}, (120,), STATED),
     Lean("fft-long", {"N": [2**24 - 3]}, (120,), STATED),
     Lean("fft-long", {"N": [9216], "dtype": COMPLEX[1:]}, (90,), STATED),
@@ -174,6 +175,7 @@ LEAN = (
     Lean("fft-columns", {"N": (1024, 8192), "W": [1024]}, (53, 90)),
     Lean("fft-convolution", {"N": [4096]}, (53, 90)),
     Lean("fft-2d", {"M": [4096], "N": [4096]}, (53, 90)),
+    Lean("fft-2d", {"M": [333], "N": [777], "dtype": COMPLEX}, (90,)),
     *(Lean("fft-2d", {"M": [N], "N": [N]}, (90,), STATED) for N in (512, 4096, 8192)),
     fast("scan-lf scan-ks", 64, 32, P=4, L=128, store="direct"),
     fast("scan-lf scan-ks", 512, 32, P=8, L=128, store="direct"),
