@@ -66,7 +66,7 @@ def test_arrays_without_elements_need_nothing(device: CudaDevice) -> None:
     given = plan("scan")
     given = replace(given, buffers=(*given.buffers, Buffer("table", "complex64", (0,), "table")))
     assert device.check(given, 1).status is Status.OK
-    assert device.run([given], 1e-3).makespan_s > 0
+    assert device.run([given], 1e-3).makespan_s
 
 
 def test_in_place_answer(device: CudaDevice) -> None:
