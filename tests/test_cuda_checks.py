@@ -62,7 +62,7 @@ def test_wrong_answer(device: CudaDevice, entry: str, words: str) -> None:
 
 
 def test_arrays_without_elements_need_nothing(device: CudaDevice) -> None:
-    """A table that a configuration has no use for is neither filled nor looked at, and the answer is right."""
+    """A table that a configuration has no use for is neither filled nor looked at; the answer is right."""
     given = plan("scan")
     given = replace(given, buffers=(*given.buffers, Buffer("table", "complex64", (0,), "table")))
     assert device.check(given, 1).status is Status.OK
