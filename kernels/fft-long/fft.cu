@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(L, blocks)
     typename Row::Output* const to = y + problem * layout.pitch_of(1, 1LL * Row::made);
     for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
         const unsigned n = o * H + first + stores.row;
-        if (Row::made == H * W || n < Row::made) Row::store(to, n, w[k]);
+        if (Row::results == H * W || n < Row::results) Row::store(to, n, w[k]);
     });
 }
 
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(L, blocks)
     typename Row::Output* const to = y + row.problem * layout.pitch_of(1, 1LL * Row::made);
     Core::for_outputs(row.t, [&](int k, unsigned o) {
         const unsigned n = o * H + row.at;
-        if ((Row::made == H * W && !Core::is_padded) || n < Row::made) Row::store(to, n, w[k]);
+        if ((Row::results == H * W && !Core::is_padded) || n < Row::results) Row::store(to, n, w[k]);
     });
 }
 
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(L, blocks)
     typename Row::Output* const to = y + column.problem * layout.pitch_of(1, 1LL * Row::made);
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
-        if (n < Row::made) Row::store(to, n, swapped<true>(w[k]) * chirp[n]);
+        if (n < Row::results) Row::store(to, n, swapped<true>(w[k]) * chirp[n]);
     });
 }
 
