@@ -10,6 +10,7 @@ measured; one that is refused is left out, with the reason.
 
     python benchmarks/fft_random_lengths.py --out benchmarks/results/fft-random-lengths-h200.json
     python benchmarks/fft_random_lengths.py --out some.json --only complex128 1 16 --lengths 6848 6579
+    python benchmarks/fft_random_lengths.py --planes --out benchmarks/results/fft-awkward-planes-h200.json
     python benchmarks/fft_random_lengths.py --show benchmarks/results/fft-random-lengths-h200.json
 """
 
@@ -48,14 +49,26 @@ TARGETS = {  # geometric mean, least; None where none is stated
     ("short", "small"): (dict.fromkeys(TYPES, 0.95), None),
     ("long", "full"): (dict.fromkeys(TYPES, 1.3), 0.85),
     ("long", "small"): (dict.fromkeys(TYPES, 0.95), None),
+    ("planes", "full"): (dict.fromkeys(TYPES[:2], 0.9), 0.9),
+    ("planes", "small"): (dict.fromkeys(TYPES[:2], 0.9), 0.9),
 }
+PLANES = (
+    (97, 1013),
+    (333, 777),
+    (4000, 3000),
+    (1009, 640),
+    (210, 1999),
+    (111, 3700),
+    (2048, 1011),
+    (83, 5000),
+)
 LIMITS = {"complex64": 2e-6, "float32": 2e-6, "complex128": 4e-15, "float64": 4e-15}  # of relative L2 errors
 TOGETHER = 3  # lengths whose kernels are compiled at a time
 ROUNDS, REPEATS = 9, 20  # of each call; runs in a row of small batches
 
 
-def lengths(seed: int, short: int = 200, long: int = 60) -> list[int]:
-    """The lengths, in drawn order: without repetition, short and long ones mixed."""
+def lengths(seed: int, short: int = 200, long: int = 60) -> list[tuple[int, ...]]:
+    """The shapes of rows, in drawn order: without repetition, short and long ones mixed."""
     rng = random.Random(seed)  # noqa: S311 - lengths, not secrets
     few = rng.sample(range(2, SHORT + 1), short)
     many: dict[int, None] = {}
@@ -63,7 +76,7 @@ def lengths(seed: int, short: int = 200, long: int = 60) -> list[int]:
         many[round(2 ** rng.uniform(math.log2(SHORT + 1), math.log2(LONG)))] = None
     drawn = [*few, *many]
     rng.shuffle(drawn)
-    return drawn
+    return [(n,) for n in drawn]
 
 
 def largest_prime(number: int) -> int:
@@ -88,7 +101,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 row
                 for row in rows
                 if row["dtype"] == dtype
-                and (row["N"] > SHORT) == (kind == "long")
+                and kind == ("planes" if "x" in str(row["N"]) else "long" if row["N"] > SHORT else "short")
                 and (row["which"] == "full") == (size == "full")
             ]
             if not some:
@@ -133,9 +146,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of one length."""
+    """Rows of one length, or planes of one height and width."""
 
-    n: int
+    shape: tuple[int, ...]
     dtype: str
     which: str
     full_bytes: int
@@ -144,29 +157,44 @@ class Problem:
     def batch(self) -> int:
         """Rows; of a full batch as many as ``full_bytes`` hold."""
         item = {"complex64": 8, "complex128": 16, "float32": 4, "float64": 8}[self.dtype]
-        return max(1, self.full_bytes // (item * self.n)) if self.which == "full" else int(self.which)
+        return (
+            max(1, self.full_bytes // (item * math.prod(self.shape)))
+            if self.which == "full"
+            else int(self.which)
+        )
 
     @property
     def kernel(self) -> str:
         """What the caller names."""
+        if len(self.shape) > 1:
+            return "fft-2d"
         return "fft" if self.dtype.startswith("complex") else "fft-real"
+
+    @property
+    def spec(self) -> str:
+        """As ``tuner run`` takes it."""
+        sizes = ",".join(f"{name}={n}" for name, n in zip("MN"[-len(self.shape) :], self.shape, strict=True))
+        return f"{self.kernel}:{sizes},dtype={self.dtype},batch={self.batch}"
 
 
 def stages(catalog: Catalog, problem: Problem, gpu: str) -> tuple[Stage, ...]:
     """What ``tuner.plan`` is going to compile, as far as the kernel file states it."""
-    spec = f"{problem.kernel}:N={problem.n},dtype={problem.dtype},batch={problem.batch}"
-    workload = catalog.workload(spec)
+    workload = catalog.workload(problem.spec)
     kernel = catalog.kernel(workload.kernel)
     stated = kernel.stated_answers(workload, gpu)
     return kernel.plan(workload, stated[0] if stated else kernel.default(workload)).stages
 
 
-def cufft_call(x: Any, y: Any, n: int) -> Callable[[], None]:
-    """CuFFT's plan for rows of ``x``, to ``y``."""
+def cufft_call(x: Any, y: Any) -> Callable[[], None]:
+    """CuFFT's plan for the rows or planes of ``x``, to ``y``."""
     from cupy.cuda import cufft  # noqa: PLC0415 - CuPy's binding
+    from cupyx.scipy.fft import get_fft_plan  # noqa: PLC0415 - same
 
-    kind = {"D": "Z2Z", "F": "C2C", "d": "D2Z", "f": "R2C"}[x.dtype.char]
-    plan = cufft.Plan1d(n, getattr(cufft, f"CUFFT_{kind}"), len(x))
+    if x.ndim > 2:
+        plan = get_fft_plan(x, axes=(1, 2))
+    else:
+        kind = {"D": "Z2Z", "F": "C2C", "d": "D2Z", "f": "R2C"}[x.dtype.char]
+        plan = cufft.Plan1d(x.shape[1], getattr(cufft, f"CUFFT_{kind}"), len(x))
     return partial(plan.fft, x, y, cufft.CUFFT_FORWARD)
 
 
@@ -186,18 +214,18 @@ def captured(cp: Any, call: Callable[[], Any]) -> Callable[[], None]:
 
 def contest(cp: Any, timer: Timer, application: Application, problem: Problem) -> dict[str, Any]:
     """Both sides of one problem: microseconds of a run, by their faster call."""
-    n, batch = problem.n, problem.batch
+    n, batch = math.prod(problem.shape), problem.batch
     rng = cp.random.Generator(cp.random.Philox4x3210(n))
     real = problem.dtype.startswith("float")
-    x = cp.empty((batch, n), problem.dtype)
+    x = cp.empty((batch, *problem.shape), problem.dtype)
     flat = x.view("float32" if x.dtype.char in "fF" else "float64").reshape(-1)
     for begin in range(0, len(flat), 2**25):
         part = flat[begin : begin + 2**25]
         part[...] = rng.standard_normal(part.shape, dtype=cp.float32)
     wide = {"f": "complex64", "d": "complex128"}.get(x.dtype.char, x.dtype)
-    y, other = (cp.empty((batch, n // 2 + 1 if real else n), wide) for _ in range(2))
+    y, other = (cp.empty((batch, n // 2 + 1) if real else x.shape, wide) for _ in range(2))
     plan = application.plan(problem.kernel, [x], {}, out=y)
-    calls: dict[str, Callable[[], Any]] = {"ours": plan, "cuFFT": cufft_call(x, other, n)}
+    calls: dict[str, Callable[[], Any]] = {"ours": plan, "cuFFT": cufft_call(x, other)}
     for call in calls.values():
         call()
     off = float(cp.linalg.norm((y - other).ravel()) / cp.linalg.norm(other.ravel()))
@@ -220,7 +248,7 @@ def contest(cp: Any, timer: Timer, application: Application, problem: Problem) -
     }
     ours, peer = (median(times[best[side]]) * scale for side in ("ours", "cuFFT"))
     return {
-        "N": n,
+        "N": n if len(problem.shape) == 1 else "x".join(map(str, problem.shape)),
         "largest_prime": largest_prime(n),
         "dtype": problem.dtype,
         "which": problem.which,
@@ -246,7 +274,7 @@ def repeat(call: Callable[[], Any]) -> None:
         call()
 
 
-def groups(drawn: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+def groups(drawn: Sequence[tuple[int, ...]], size: int) -> Iterator[Sequence[tuple[int, ...]]]:
     """Consecutive parts."""
     return (drawn[at : at + size] for at in range(0, len(drawn), size))
 
@@ -272,11 +300,18 @@ def measure(options: argparse.Namespace, document: dict[str, Any]) -> None:
     cp = probe.import_cupy("this benchmark")
     timer, catalog = Timer(cp), Catalog.load()
     limits, gpu = probe.gpu_limits(cp, 0), probe.gpu_name(cp, 0)
-    drawn = options.lengths or lengths(options.seed)
+    drawn = [(n,) for n in options.lengths] if options.lengths else lengths(options.seed)
     types = [one for one in TYPES if one in options.only] or TYPES
     batches = [one for one in BATCHES if one in options.only] or BATCHES
+    if options.planes:
+        drawn, types = list(PLANES), [one for one in types if one.startswith("complex")]
     parts = [
-        [Problem(n, dtype, which, options.bytes) for n in part for dtype in types for which in batches]
+        [
+            Problem(shape, dtype, which, options.bytes)
+            for shape in part
+            for dtype in types
+            for which in batches
+        ]
         for part in groups(drawn, TOGETHER)
     ]
     done = 0
@@ -291,13 +326,16 @@ def measure(options: argparse.Namespace, document: dict[str, Any]) -> None:
             for compilation, part in zip(compilations, parts, strict=True):
                 seconds = compilation.result(max(0.0, end - time.monotonic()))
                 print(f"compiled the next in {seconds:.1f} s", flush=True)
-                for n in dict.fromkeys(problem.n for problem in part):
+                for shape in dict.fromkeys(problem.shape for problem in part):
                     if time.monotonic() > end:
                         return
-                    shown = ratios(cp, timer, application, [one for one in part if one.n == n], document)
+                    shown = ratios(
+                        cp, timer, application, [one for one in part if one.shape == shape], document
+                    )
                     done += 1
                     store(options.out, document)
-                    print(f"{done:4} / {len(drawn)}  {n:9}  x cuFFT: {'  '.join(shown)}", flush=True)
+                    size = "x".join(map(str, shape))
+                    print(f"{done:4} / {len(drawn)}  {size:>9}  x cuFFT: {'  '.join(shown)}", flush=True)
         except FutureTimeoutError:
             return
         finally:
@@ -333,6 +371,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--only", nargs="*", default=[], choices=[*TYPES, *BATCHES], help="types and batches")
     parser.add_argument("--lengths", nargs="*", type=int, help="these instead of the random ones")
+    parser.add_argument("--planes", action="store_true", help="eight awkward planes instead of lengths")
     parser.add_argument("--seed", type=int, default=53, help="of the random lengths")
     parser.add_argument("--seconds", type=float, default=430, help="after which no length is begun")
     parser.add_argument("--bytes", type=int, default=2**28, help="of the input of a full batch")

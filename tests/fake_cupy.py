@@ -63,7 +63,7 @@ class Pointer:
         stream.do(copy)
 
     def memset_async(self, value: int, size: int, stream: "Stream | None" = None) -> None:
-        assert size == self.array.nbytes
+        assert 0 < size == self.array.nbytes
 
         def fill() -> None:
             self.array.view(np.uint8).reshape(-1)[...] = value

@@ -61,6 +61,14 @@ def test_wrong_answer(device: CudaDevice, entry: str, words: str) -> None:
     assert device.check(plan("scan"), 3).status is Status.OK
 
 
+def test_arrays_without_elements_need_nothing(device: CudaDevice) -> None:
+    """A table that a configuration has no use for is neither filled nor looked at; the answer is right."""
+    given = plan("scan")
+    given = replace(given, buffers=(*given.buffers, Buffer("table", "complex64", (0,), "table")))
+    assert device.check(given, 1).status is Status.OK
+    assert device.run([given], 1e-3).makespan_s
+
+
 def test_in_place_answer(device: CudaDevice) -> None:
     """A buffer that is read and written is compared with what it held before."""
     assert device.check(plan("scan", role="inout"), 1).status is Status.OK

@@ -19,31 +19,33 @@ __device__ constexpr int row_pitch(int W) {
 // The place of the lowest binary digit that is set, of numbers below 32
 __device__ constexpr int lowest_digit(int n) { return n & 1 ? 0 : n & 2 ? 1 : n & 4 ? 2 : n & 8 ? 3 : 4; }
 
-// Elements of a column before a stage, or behind the last one: element o times exp(-2 pi i o column / (N W)). Factors
-// of a butterfly are in geometric progression, so that they are products of few exact ones, by the binary digits of the
-// element. The factor of every second digit is the square of the one before.
-template <class Fft, int stage, int W, class T>
-__device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsigned t, unsigned column) {
-    constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
+// What a thread holds before a stage, or behind the last one: for_each(t, f) calls f(register, element), `radix` of
+// which follow each other, N / radix apart
+template <class Fft, int stage>
+struct PointsOf {
+    static constexpr int N = Fft::N, radix = Fft::Stages::at(stage);
+    template <class F>
+    __device__ static __forceinline__ void for_each(unsigned t, F f) {
+        for_points<Fft, stage>(t, f);
+    }
+};
+
+// Elements o of a column, each times exp(-2 pi i o column / (N W)). Factors of those that follow each other are in
+// geometric progression, so that they are products of few exact ones, by the binary digits of the element. The factor
+// of every second digit is the square of the one before.
+template <class Points, int W, class T>
+__device__ __forceinline__ void twiddle(Complex<T>* v, unsigned t, unsigned column) {
+    constexpr int R = Points::radix, N = Points::N;
     static_assert(R <= 32, "numbers of a butterfly have five digits");
-    static_assert(Fft::N * W <= 1 << 25, "half of the points is a number that float holds");
-    Complex<T> digit[5];
+    static_assert(N * W <= 1 << 25, "half of the points is a number that float holds");
+    Complex<T> digit[5], power[R];  // few powers are needed again
 #pragma unroll
     for (int k = 0; 1 << k < R; ++k) digit[k] = k % 2 ? digit[k - 1] * digit[k - 1] : root<T, R * W>(column << k);
-#pragma unroll
-    for (int i = 0; i < Fft::turns(stage); ++i) {
-        const unsigned b = Fft::base(stage, i, t) + Fft::more(stage, i);
-        if (!Fft::may_lack(stage, i) || b < apart) {
-            Complex<T> power[R];
-            power[0] = root<T, Fft::N * W>(b * column);
-            v[i * R] = v[i * R] * power[0];
-#pragma unroll
-            for (int q = 1; q < R; ++q) {  // few powers are needed again
-                power[q] = power[q & (q - 1)] * digit[lowest_digit(q)];
-                v[i * R + q] = v[i * R + q] * power[q];
-            }
-        }
-    }
+    Points::for_each(t, [&](int k, unsigned o) {
+        const int q = k % R;
+        power[q] = q ? power[q & (q - 1)] * digit[lowest_digit(q)] : root<T, N * W>(o * column);
+        v[k] = v[k] * power[q];
+    });
 }
 
 // Which of W neighbouring columns a thread has, by tiles of C

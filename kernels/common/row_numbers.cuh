@@ -2,8 +2,8 @@
 // whose transform is told by frequencies 0 to N / 2.
 //
 // A row of type Row has `given` numbers of type Input before the transform, and `made` of type Output behind it.
-// load(row, n) is point n as a forward transform takes it, and store(row, n, z) writes its result n: an inverse swaps
-// real and imaginary parts, and divides by N.
+// load(row, n) is point n as a forward transform takes it, and store(row, n, z) writes its result n < results: an
+// inverse swaps real and imaginary parts, and divides by N.
 #pragma once
 
 #include "complex.cuh"
@@ -13,7 +13,7 @@ template <class T, int N, bool inverse>
 struct ComplexRow {
     using Input = Complex<T>;
     using Output = Complex<T>;
-    static constexpr unsigned given = N, made = N;
+    static constexpr unsigned given = N, made = N, results = N;
 
     template <class Layout>
     __device__ static __forceinline__ const Input* source(const Layout& layout, const Input* x, Output* y) {
@@ -30,7 +30,7 @@ template <class T, int N, bool inverse>
 struct RealRow {
     using Input = T;
     using Output = Complex<T>;
-    static constexpr unsigned given = N, made = N / 2 + 1;
+    static constexpr unsigned given = N, made = N / 2 + 1, results = made;
 
     template <class Layout>
     __device__ static __forceinline__ const Input* source(const Layout&, const Input* x, Output*) {
@@ -48,7 +48,7 @@ template <class T, int N>
 struct RealRow<T, N, true> {
     using Input = Complex<T>;
     using Output = T;
-    static constexpr unsigned given = N / 2 + 1, made = N;
+    static constexpr unsigned given = N / 2 + 1, made = N, results = N;
 
     template <class Layout>
     __device__ static __forceinline__ const Input* source(const Layout&, const Input* x, Output*) {
@@ -63,4 +63,44 @@ struct RealRow<T, N, true> {
         return swapped<true>(z);
     }
     __device__ static __forceinline__ void store(Output* row, unsigned n, Complex<T> z) { row[n] = z.y * T(1.0 / N); }
+};
+
+// 2 N real numbers as N complex ones: results are those of that transform, of which half_frequencies makes the row's
+template <class T, int N, bool inverse>
+struct HalfRow {
+    using Input = T;
+    using Output = Complex<T>;
+    static constexpr unsigned given = 2 * N, made = N + 1, results = N;
+
+    template <class Layout>
+    __device__ static __forceinline__ const Input* source(const Layout&, const Input* x, Output*) {
+        return x;
+    }
+    __device__ static __forceinline__ Complex<T> load(const Input* row, unsigned n) {
+        return {row[2 * n], row[2 * n + 1]};
+    }
+    __device__ static __forceinline__ void store(Output* row, unsigned n, Complex<T> z) { row[n] = z; }
+};
+
+// N + 1 frequencies to 2 N real numbers
+template <class T, int N>
+struct HalfRow<T, N, true> {
+    using Input = Complex<T>;
+    using Output = T;
+    static constexpr unsigned given = N + 1, made = 2 * N, results = N;
+
+    template <class Layout>
+    __device__ static __forceinline__ const Input* source(const Layout&, const Input* x, Output*) {
+        return x;
+    }
+    __device__ static __forceinline__ Complex<T> load(const Input* row, unsigned n) {
+        Complex<T> one = scaled(row[n], T(0.5)), other = scaled(conjugate(row[N - n]), T(0.5));
+        if (n == 0) one.y = other.y = 0;
+        const Complex<T> even = one + other, odd = conjugate(root<T, 2 * N>(n)) * (one - other);
+        return swapped<true>(Complex<T>{even.x - odd.y, even.y + odd.x});
+    }
+    __device__ static __forceinline__ void store(Output* row, unsigned n, Complex<T> z) {
+        row[2 * n] = z.y * T(1.0 / N);
+        row[2 * n + 1] = z.x * T(1.0 / N);
+    }
 };

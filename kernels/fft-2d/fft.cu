@@ -1,5 +1,6 @@
 // Two-dimensional complex transforms of planes of x, shape (batch, M, N): rows in one launch, columns in another, which
-// works in place. Out of place altogether; the inverse is divided by M N.
+// works in place. Out of place altogether; the inverse is divided by M N. On either axis a large prime is convolved, by
+// Rader's algorithm where its points are a product of small primes, else all points by Bluestein's (any_fft.cuh).
 //
 // Tunables: A rows that are M / A apart are transformed by the same threads. These then take the first radix A of all
 // columns in their registers, so that columns of M / A points are left: their tiles are wider. r1, P1, L1, split1 of

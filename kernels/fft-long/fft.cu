@@ -1,53 +1,69 @@
 // Complex transforms of long rows of x, shape (batch, N), N any number; the inverse is divided by N.
 //
 // Two passes over device memory where N = N1 N2 is a product of small primes: columns of N1 points from x to `between`,
-// rows of N2 points from there to y (long_fft.cuh). Any other length by Bluestein's algorithm (any_fft.cuh), as a
-// convolution of M = N1 N2 >= 2 N - 1 points in three passes: columns of x times a chirp; rows, their product with the
-// spectrum of the chirp, and the same rows back; columns back, times the chirp. Nothing is put in order in between: the
-// spectrum lies as the second pass has its frequencies, and the third pass undoes the first.
+// rows of N2 points from there to y (long_fft.cuh). A large prime factor may be convolved in the columns, and another
+// one in the rows (any_fft.cuh). Any other length by Bluestein's algorithm, as a convolution of M = N1 N2 >= 2 N - 1
+// points in three passes: columns of x times a chirp; rows, their product with the spectrum of the chirp, and the same
+// rows back; columns back, times the chirp. Nothing is put in order in between: the spectrum lies as the second pass has
+// its frequencies, and the third pass undoes the first.
 //
 // A pass has tiles: C neighbouring columns, or C neighbouring rows, of G threads each. Tunables: skew makes rows longer
 // and columns shorter. For columns and for rows: first and largest radix r, P points per thread, C, and split, by which
 // shared memory holds real parts and then imaginary parts. bounded: blocks that a multiprocessor is to hold at least,
 // which bounds the registers, follow from those that the numbers of a thread need.
+#include "any_fft.cuh"
 #include "long_fft.cuh"
 #include "row_layout.cuh"
 #include "row_numbers.cuh"
 
-// Columns of a matrix of Fft::N rows and W columns, of which N points are given and the others are zero. chirped: they
-// are multiplied by `chirp` first. Row: see row_numbers.cuh.
-template <class Fft, class Row, int N, int W, int C, bool chirped, int L, int blocks, int shared_bytes, int aligned,
+// Elements of a column that a thread holds behind its transform
+template <class Core>
+struct Outputs {
+    static constexpr int N = Core::N, radix = Core::last_radix;
+    template <class F>
+    __device__ static __forceinline__ void for_each(unsigned t, F f) {
+        Core::for_outputs(t, f);
+    }
+};
+
+// Columns of a matrix of Core::N rows and W columns, of which N points are given and the others are zero. chirped: they
+// are multiplied by `table` first, which else is that of the columns. Row: see row_numbers.cuh.
+template <class Core, class Row, int N, int W, int C, bool chirped, int L, int blocks, int shared_bytes, int aligned,
           bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     long_columns(const typename Row::Input* __restrict__ x, typename Row::Output* y,
-                 Complex<typename Fft::Real>* __restrict__ between,
-                 const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
-    using T = typename Fft::Real;
-    constexpr int M = Fft::N * W, pitch = row_pitch<T>(W);
-    static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
-    static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
+                 Complex<typename Core::Real>* __restrict__ between,
+                 const Complex<typename Core::Real>* __restrict__ table, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Core::Real;
+    using Word = typename Core::Word;
+    constexpr int H = Core::N, pitch = row_pitch<T>(W);
+    constexpr bool all = N == H * W && !Core::is_padded;  // of a column are given
+    static_assert(shared_bytes == 0 || Core::pitch * C * sizeof(Word) <= shared_bytes, "room for a tile");
+    static_assert(Core::has_spare || L == Core::G * C, "every thread has a column");
     extern __shared__ double2 shared[];
 
-    const auto column = Column<Fft, W, C>::of_this_thread();
+    const auto column = Column<typename Core::Fft, W, C>::of_this_thread();
     const typename Row::Input* const from =
         Row::source(layout, x, y) + column.problem * layout.pitch_of(0, 1LL * Row::given);
-    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
+    Complex<T> v[Core::inputs], w[Core::outputs];
+    Core::for_inputs(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
-        v[k] = N == M || n < N ? Row::load(from, n) : Complex<T>{0, 0};
-        if (chirped && n < N) v[k] = v[k] * chirp[n];
+        v[k] = all || n < N ? Row::load(from, n) : Complex<T>{0, 0};
+        if (chirped && n < N) v[k] = v[k] * table[n];
     });
-    mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
+    Core::run(v, w, column.t, reinterpret_cast<Word*>(shared) + threadIdx.x % C, table);
     if (!column.exists) return;
-    twiddle<Fft, Fft::last, W>(w, column.t, column.at);
-    Complex<T>* const to = between + column.problem * (1LL * Fft::N * pitch) + column.at;
-    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * pitch] = w[k]; });
+    twiddle<Outputs<Core>, W>(w, column.t, column.at);
+    Complex<T>* const to = between + column.problem * (1LL * H * pitch) + column.at;
+    Core::for_outputs(column.t, [&](int k, unsigned o) {
+        if (!Core::is_padded || o < H) to[o * pitch] = w[k];
+    });
 }
 
 // Rows of a matrix of H rows and Fft::N columns; frequency l of row k is frequency k + H l of the whole
-template <class Fft, int H, int C, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+template <class Fft, class Row, int H, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
-    long_rows(const Complex<typename Fft::Real>* __restrict__ between, Complex<typename Fft::Real>* __restrict__ y,
+    long_rows(const Complex<typename Fft::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
               RowLayout<2, aligned, in_place> layout) {
     using T = typename Fft::Real;
     using Rows = TurnedRows<Fft, C>;
@@ -65,9 +81,39 @@ __global__ void __launch_bounds__(L, blocks)
     for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
     turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
     if (!Fft::writes(stores.t) || (H % C != 0 && first + stores.row >= H)) return;
-    constexpr T scale = inverse ? T(1.0 / (1LL * H * W)) : T(1);
-    Complex<T>* const to = y + problem * layout.pitch_of(1, 1LL * H * W) + first + stores.row;
-    for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) { to[o * H] = scaled(swapped<inverse>(w[k]), scale); });
+    typename Row::Output* const to = y + problem * layout.pitch_of(1, 1LL * Row::made);
+    for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
+        const unsigned n = o * H + first + stores.row;
+        if (Row::results == H * W || n < Row::results) Row::store(to, n, w[k]);
+    });
+}
+
+// The same where a large prime of the rows is convolved: neighbouring threads have neighbouring rows all along, of
+// which a warp reads parts of 32 bytes and more where C is small
+template <class Core, class Row, int H, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    long_prime_rows(const Complex<typename Core::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
+                    const Complex<typename Core::Real>* __restrict__ table, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Core::Real;
+    using Word = typename Core::Word;
+    constexpr int W = Core::N, pitch = row_pitch<T>(W);
+    static_assert(Core::pitch * C * sizeof(Word) <= shared_bytes, "room for a tile");
+    static_assert(Core::has_spare || L == Core::G * C, "every thread has a row");
+    extern __shared__ double2 shared[];
+
+    const auto row = Column<typename Core::Fft, H, C>::of_this_thread();
+    const Complex<T>* const from = between + row.problem * (1LL * H * pitch) + row.at * pitch;
+    Complex<T> v[Core::inputs], w[Core::outputs];
+    Core::for_inputs(row.t, [&](int k, unsigned o) {
+        v[k] = !Core::is_padded || o < W ? from[o] : Complex<T>{0, 0};
+    });
+    Core::run(v, w, row.t, reinterpret_cast<Word*>(shared) + threadIdx.x % C, table);
+    if (!row.exists) return;
+    typename Row::Output* const to = y + row.problem * layout.pitch_of(1, 1LL * Row::made);
+    Core::for_outputs(row.t, [&](int k, unsigned o) {
+        const unsigned n = o * H + row.at;
+        if ((Row::results == H * W && !Core::is_padded) || n < Row::results) Row::store(to, n, w[k]);
+    });
 }
 
 // ---- Bluestein's algorithm -----------------------------------------------------------------------------------------
@@ -121,13 +167,13 @@ __global__ void __launch_bounds__(L, blocks)
     const Complex<T>* const from = between + column.problem * (1LL * Fft::N * pitch) + column.at;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = from[o * pitch]; });
-    twiddle<Fft, 0, W>(v, column.t, column.at);
+    twiddle<PointsOf<Fft, 0>, W>(v, column.t, column.at);
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;
     typename Row::Output* const to = y + column.problem * layout.pitch_of(1, 1LL * Row::made);
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
-        if (n < Row::made) Row::store(to, n, swapped<true>(w[k]) * chirp[n]);
+        if (n < Row::results) Row::store(to, n, swapped<true>(w[k]) * chirp[n]);
     });
 }
 

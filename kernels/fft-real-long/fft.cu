@@ -9,7 +9,9 @@
 // Back, the columns are those of the spectrum, of which columns 0 to N2 / 2 tell the others; rows 2 j and 2 j + 1 of the
 // second pass have real results, and are transformed as real and imaginary part of one row. The result is divided by N.
 //
-// Other lengths by Bluestein's algorithm, as complex rows are (fft-long). Tunables: see there.
+// Other lengths as complex rows are, by Rader's and Bluestein's algorithms (fft-long): of even ones neighbours are real
+// and imaginary part of one number, and what belongs to either is told apart in a pass behind them, or as rows are read.
+// Tunables: see there.
 #include "long_fft.cuh"
 #include "opposite.cuh"
 #include "row_layout.cuh"
@@ -86,8 +88,8 @@ __global__ void __launch_bounds__(L, blocks)
         others[k] = {difference.y, -difference.x};
     }
     const unsigned t = afresh(column.t), even = afresh(left);
-    twiddle<Fft, Fft::last, W>(w, t, even);
-    twiddle<Fft, Fft::last, W>(others, afresh(t), even + 1);
+    twiddle<PointsOf<Fft, Fft::last>, W>(w, t, even);
+    twiddle<PointsOf<Fft, Fft::last>, W>(others, afresh(t), even + 1);
     Complex<T>* to = between + column.problem * (1LL * rows * pitch) + left;  // behind an odd row there is room
     if constexpr (trades) {
         const int of_left = threadIdx.x % kWarp / 2 * 2;
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(L, blocks)
     });
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;
-    twiddle<Fft, Fft::last, W>(w, column.t, column.at);
+    twiddle<PointsOf<Fft, Fft::last>, W>(w, column.t, column.at);
     Complex<T>* const to = between + column.problem * (1LL * Fft::N * pitch) + column.at;
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * pitch] = w[k]; });
 }
@@ -221,4 +223,22 @@ __global__ void __launch_bounds__(L, blocks)
             if (left + 1 < H) to[o * H + 1] = z.y;
         }
     });
+}
+
+// ---- other even lengths -----------------------------------------------------------------------------------------------
+
+// In place: transforms of N complex numbers, neighbours of a real row, become its N + 1 frequencies. A thread has
+// frequencies k and N - k.
+template <class T, int N, int L, int aligned>
+__global__ void __launch_bounds__(L) half_frequencies(Complex<T>* __restrict__ y, RowLayout<2, aligned, false> layout) {
+    constexpr unsigned tiles = (N / 2 + L) / L;
+    const unsigned k = blockIdx.x % tiles * L + threadIdx.x;
+    if (k > N / 2) return;
+    Complex<T>* const row = y + blockIdx.x / tiles * layout.pitch_of(1, N + 1LL);
+    // Halves first: twice a frequency may be no number any more
+    const Complex<T> one = row[k], half = scaled(one, T(0.5)), other = scaled(conjugate(row[k ? N - k : 0]), T(0.5));
+    const Complex<T> even = half + other, difference = half - other;
+    const Complex<T> odd = root<T, 2 * N>(k) * Complex<T>{difference.y, -difference.x};
+    row[N - k] = k ? conjugate(even - odd) : Complex<T>{one.x - one.y, 0};
+    row[k] = k ? even + odd : Complex<T>{one.x + one.y, 0};
 }

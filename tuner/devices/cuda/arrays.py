@@ -88,7 +88,7 @@ class BufferPool:
         """Fill what is not an input of the first set with NaN (-1), and write its guards anew."""
         for buffer in plan.buffers:
             guarded = self._arrays[plan.workload, buffer][0]
-            if buffer.role not in INPUT_ROLES:
+            if buffer.role not in INPUT_ROLES and buffer.elements:
                 guarded.array.data.memset_async(_POISON, guarded.array.nbytes)
             for edge in (guarded.raw[:GUARD_BYTES], guarded.raw[-GUARD_BYTES:]):
                 edge.data.memset_async(_GUARD_VALUE, GUARD_BYTES)
