@@ -200,12 +200,13 @@ def install_service(
     with contextlib.nullcontext() if dry_run else upgrading.alone(site), contextlib.ExitStack() as held:
         begun = [] if uninstall or user or not site.here else upgrading.unfinished(site, held)
         _do_or_go_back(begun, site, held, dry_run=dry_run)
+        state = service_table(site.settings / "daemon.toml").state
         if upgrade and not (begun and upgrading.program(site) == str(prefix)):
             _upgrade(site, held, dry_run=dry_run)
         elif uninstall:
-            state = service_table(site.settings / "daemon.toml").state
             _do(steps.uninstall(site, with_results=purge, state=state), dry_run=dry_run)
         elif not upgrade:
+            _check_database(site, state)
             _do(steps.install(site), dry_run=dry_run)
     if dry_run:
         echo("nothing was changed: --dry-run")
@@ -215,6 +216,21 @@ def install_service(
         echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
     elif not uninstall and user:
         echo("next: `tuner status`")
+
+
+def _check_database(site: "Site", named: Path | None) -> None:
+    """Refuse a program that could not use the database that is there; what this user may not see is left.
+
+    Raises:
+        StoreError: the database is of a newer program.
+    """
+    from tuner.daemon.installing.steps import STATE
+    from tuner.daemon.installing.upgrade import migrations
+    from tuner.system.user_folders import user_folder
+
+    state = site.at(str(named or (user_folder("state") if site.user else STATE[0])))
+    if os.access(state, os.R_OK | os.X_OK):
+        migrations(site, state)
 
 
 def _upgrade(site: "Site", held: contextlib.ExitStack, *, dry_run: bool) -> None:
