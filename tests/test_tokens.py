@@ -348,7 +348,11 @@ def test_a_rotation_that_is_killed_leaves_a_token_that_counts(tmp_path: Path, ke
             path.write_bytes(content)
     assert len(seen) > 100
     assert list(dict.fromkeys(seen)) == [(1, True), (2, True), (2, False)]  # before, between, done
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", NAME, room.LOCK]  # the last one has tidied up
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "secret",
+        NAME,
+        room.LOCK,
+    ]
 
 
 def in_child(work: Callable[[], object], files: set[str], line: int) -> bool:
