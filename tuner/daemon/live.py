@@ -5,6 +5,7 @@ was away for a while and says where, gets what was missed instead, as long as th
 """
 
 import asyncio
+import mmap
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -41,10 +42,25 @@ class Message(NamedTuple):
     text: bytes
 
 
+class _Kept(NamedTuple):
+    """Place of a kept message in the ring of texts.
+
+    Attributes:
+        begin: bytes that were written before it.
+        size: of its text in bytes.
+    """
+
+    id: int
+    kind: str
+    begin: int
+    size: int
+
+
 class EventFeed:
     """Sends events to all followers, and keeps the newest ones.
 
-    Events are encoded once, however many follow.
+    Events are encoded once, however many follow. Kept texts share one ring: on the heap, where each would
+    stand between what comes and goes sooner, they would leave gaps when they make room.
 
     Attributes:
         instance: tells the numbers of this feed from those of an earlier daemon's.
@@ -55,7 +71,9 @@ class EventFeed:
         self.instance = secrets.token_hex(_INSTANCE_BYTES)
         self._kept_bytes = kept_bytes
         self._bytes = 0
-        self._kept: deque[Message] = deque()
+        self._kept: deque[_Kept] = deque()
+        self._texts = mmap.mmap(-1, kept_bytes)
+        self._written = 0
         self._followers: set[Subscription[Message]] = set()
         self.last = 0
         self._closed = False
@@ -77,12 +95,24 @@ class EventFeed:
         self.last += keep
         message = self.message(event, self.last if keep else None)
         if keep:
-            self._kept.append(message)
-            self._bytes += _EVENT_BYTES + len(message.text)
-            while self._bytes > self._kept_bytes:
-                self._bytes -= _EVENT_BYTES + len(self._kept.popleft().text)
+            self._keep(message.kind, message.text)
         for follower in self._followers:
             follower.put(message, stored=keep)
+
+    def _keep(self, kind: str, text: bytes) -> None:
+        self._kept.append(_Kept(self.last, kind, self._written, len(text)))
+        self._bytes += _EVENT_BYTES + len(text)
+        while self._bytes > self._kept_bytes:
+            self._bytes -= _EVENT_BYTES + self._kept.popleft().size
+        if self._kept:  # it is not larger than all there is
+            at = self._written % self._kept_bytes
+            first, rest = text[: self._kept_bytes - at], text[self._kept_bytes - at :]
+            self._texts[at : at + len(first)], self._texts[: len(rest)] = first, rest
+            self._written += len(text)
+
+    def _text(self, kept: _Kept) -> bytes:
+        at = kept.begin % self._kept_bytes
+        return self._texts[at : at + kept.size] + self._texts[: max(0, at + kept.size - self._kept_bytes)]
 
     def message(self, event: Event, number: int | None = None) -> Message:
         """An event as it is sent; followers go on after one with a number."""
@@ -95,7 +125,7 @@ class EventFeed:
         first = self.last - len(self._kept)
         if not first <= number <= self.last:
             return None
-        return [event for event in self._kept if event.id is not None and event.id > number]
+        return [Message(kept.id, kept.kind, self._text(kept)) for kept in self._kept if kept.id > number]
 
     def follow(self) -> Subscription[Message]:
         """Begin to buffer events, until ``leave``."""

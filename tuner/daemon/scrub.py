@@ -12,6 +12,7 @@ from tuner.daemon.metrics import Metrics
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
 from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import ResourceError, StoreError, StoreFullError
+from tuner.system.threads import give_way
 
 _LOG = logging.getLogger(__name__)
 _ROWS = 64  # at a time: two milliseconds
@@ -125,6 +126,7 @@ class Scrub:
         """Keep a backup of a day, also while a job runs; False to try again."""
 
         def back_up(books: Repositories) -> bool:
+            give_way()  # to clients: the thread is for this alone
             try:
                 return books.database.back_up(day)
             except StoreFullError as error:  # the database itself can be used

@@ -251,7 +251,7 @@ def _journal(site: Site, before: str, state: Path) -> Journal:
 
 
 def migrations(site: Site, state: Path) -> int | None:
-    """How many migrations have made the database of a directory; None where there is none.
+    """The number of migrations that have made the database of a directory; None where there is none.
 
     Raises:
         StoreError: it is of a newer program than the site's, which could not use it.
