@@ -13,9 +13,8 @@ from stored_trials import NAME, store_trials
 from tuner.client.answer_values import PowerSample
 from tuner.client.transport import messages
 from tuner.daemon.interface import NoSuchJobError
-from tuner.daemon.jobs.events import Subscriptions
-from tuner.daemon.live import EventFeed
-from tuner.daemon.power_watch import PowerChild, PowerWatch
+from tuner.daemon.jobs.events import EventFeed, Subscriptions
+from tuner.daemon.machine import PowerChild, PowerWatch
 from tuner.model.jobs import DeviceIdentity, Event
 
 # --- the stream of everything: the present first, then every change, also after an absence --------

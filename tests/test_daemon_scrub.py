@@ -10,9 +10,9 @@ import pytest
 from answering_scene import conditions, document
 from service_rig import NOON, play
 
-from tuner.daemon import scrub
+from tuner.daemon.backlog import maintenance
+from tuner.daemon.backlog.maintenance import Scrub
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.scrub import Scrub
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
 from tuner.database.runs import Store
@@ -87,7 +87,7 @@ def damage(path: Path) -> None:
 
 def test_a_pass_reads_every_row_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are verified, two at a time, and then no more for a day."""
-    monkeypatch.setattr(scrub, "_ROWS", 2)
+    monkeypatch.setattr(maintenance, "_ROWS", 2)
 
     async def test() -> None:
         async with rig(tmp_path) as made:
@@ -148,7 +148,7 @@ def test_a_backup_that_failed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, busy: bool
 ) -> None:
     """Within minutes and no sooner, whether the daemon rests for the day or looks every few seconds."""
-    monkeypatch.setattr(scrub, "_AGAIN_S", 60.0)
+    monkeypatch.setattr(maintenance, "_AGAIN_S", 60.0)
     tried: list[date] = []
 
     def back_up(_: Database, day: date) -> bool:

@@ -20,8 +20,7 @@ from tuner.cli.remote import is_terminal, socket_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.daemon.installing.service_files import Site
-    from tuner.daemon.installing.steps import Step
+    from tuner.daemon.installing.steps import Site, Step
     from tuner.daemon.state import StartOptions
 
 
@@ -176,7 +175,7 @@ def install_service(
     With --upgrade, a program in an environment of its own takes the place of the service's: that is stopped,
     its database backed up, and the other started. If that does not become ready, the first is started again.
     """
-    from tuner.daemon.installing import service_files, steps
+    from tuner.daemon.installing import steps
     from tuner.daemon.installing import upgrade as upgrading
     from tuner.daemon.settings_file import service_table
 
@@ -184,11 +183,11 @@ def install_service(
     _check_options(user=user, upgrade=upgrade, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
     if not dry_run:
         _check_rights(user=user)
-    site = service_files.Site(
+    site = steps.Site(
         prefix=prefix,
         root=root,
-        config=service_files.user_config() if user else None,
-        jetson=not user and service_files.is_jetson(root),
+        config=steps.user_config() if user else None,
+        jetson=not user and steps.is_jetson(root),
         shared={} if user or uninstall else _shared(),
     )
     if not user and not uninstall:
@@ -387,7 +386,7 @@ def start(*, user: bool) -> None:
 
 
 def _installed(*, user: bool) -> bool:
-    from tuner.daemon.installing.service_files import user_config
+    from tuner.daemon.installing.steps import user_config
 
     units = user_config() / "systemd/user" if user else Path("/etc/systemd/system")
     return (units / "tuner.service").exists()

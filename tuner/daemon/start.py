@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tuner.daemon.http.responses import error_body
-from tuner.daemon.listening import ListeningSocket, listener
+from tuner.daemon.http.server import ListeningSocket, listener
 from tuner.daemon.machine import GpuSurvey, restore_and_find, restore_clocks
 from tuner.daemon.main import BEGIN_ANEW, Daemon
 from tuner.daemon.settings_file import service_table

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.client.client import Client
-from tuner.daemon.installing.service_files import WORKER_UNIT, Site
 from tuner.daemon.installing.steps import (
     JOURNAL,
     NAME,
+    WORKER_UNIT,
     Command,
     Record,
+    Site,
     Step,
     enabled,
     execute,
