@@ -273,7 +273,7 @@ class Maintenance:
         """Queue what daemon.toml wants tuned and never was; take back what it wants no more."""
         state = self._state
         try:
-            jobs = await self._storage.run(lambda books: books.jobs.jobs())
+            jobs = await self._storage.run(lambda books: books.jobs.jobs(origin=Origin.SET))
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
