@@ -1,6 +1,8 @@
 """The scrub: an idle daemon finds damage that nobody reads, says so, and answers from what is right."""
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
@@ -147,12 +149,17 @@ def test_a_backup_is_kept_of_each_day(tmp_path: Path, caplog: pytest.LogCaptureF
 def test_a_backup_that_failed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, busy: bool
 ) -> None:
-    """Within minutes and no sooner, whether the daemon rests for the day or looks every few seconds."""
+    """Within minutes and no sooner, whether the daemon rests for the day or looks every few seconds.
+
+    Its thread goes after the daemon's others, and after its clients.
+    """
     monkeypatch.setattr(maintenance, "_AGAIN_S", 60.0)
     tried: list[date] = []
+    nice: set[int] = set()
 
     def back_up(_: Database, day: date) -> bool:
         tried.append(day)
+        nice.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         return False
 
     monkeypatch.setattr(Database, "back_up", back_up)
@@ -164,6 +171,7 @@ def test_a_backup_that_failed_is_tried_again(
 
             assert 3 <= len(tried) <= 300.0 / 60.0
             assert set(tried) == {NOON.date()}
+            assert nice == {max(10, os.getpriority(os.PRIO_PROCESS, 0))}
 
     play(test())
 
