@@ -301,8 +301,11 @@ class Maintenance:
         await self._auto_queue.propose(self._backlog.candidates())
 
     async def _trim(self) -> None:
-        """Give free memory back: the heap of the database's thread has gaps, and would only ever grow."""
+        """Give memory back: pages of the database, else kept for ever, and what is free in the heap."""
         self._debouncer.soon("trim", _TRIM_S, self._trim)
+        for thread in (self._storage.run, self._storage.read):
+            with contextlib.suppress(StoreError):
+                await thread(lambda books: books.database.shrink())
         with contextlib.suppress(AttributeError):  # not of the GNU C library
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 

@@ -248,7 +248,6 @@ class Server(uvicorn.Server):
 # --- The socket, which is systemd's or one that the daemon makes, and the server on it. It may be lost, and
 # settings may change: the server is then replaced.
 
-_SOCKET_BACKLOG = 128
 _FOR_GROUP = 0o660
 _FOR_OWNER = 0o600
 _FOLDER_MODE = 0o755
@@ -348,7 +347,7 @@ def _listen_at(path: Path, group: str) -> socket.socket:
         finally:
             os.umask(mask)
         _open_to(group, path)
-        listening.listen(_SOCKET_BACKLOG)
+        listening.listen(_CONNECTIONS)
         listening.setblocking(False)
     except OSError as error:
         listening.close()
