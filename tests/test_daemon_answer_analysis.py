@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from answering_scene import H200, TX1, Answers, shipped
 
-from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst
+from tuner.daemon.answers.answerer import MOST_QUEUED, Analyst
 from tuner.daemon.interface import Question
 from tuner.database.ranking import allowed
 from tuner.devices.gpu_models import stand_in

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, play, plays, settings, working, works
 
-from tuner.daemon.devices import attempt_records
+from tuner.daemon.devices import queue
 from tuner.daemon.devices.admission import WindowStatus, local_zone, window_status
-from tuner.daemon.devices.attempt_records import MOST_CRASHES, wait_s
+from tuner.daemon.devices.queue import MOST_CRASHES, wait_s
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings import WindowTable
 from tuner.devices.gpu_users import FREE, Contention
@@ -321,7 +321,7 @@ async def test_a_clients_job_is_not_stopped_by_another(rig: Rig) -> None:
 async def test_who_waits_for_something_else_stops_nobody(tmp_path: Path) -> None:
     """A client's job that is paused, rests after a failure, or has a lower priority leaves ours running."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attempt_records, "wait_s", lambda _: RESTS_S)
+        patch.setattr(queue, "wait_s", lambda _: RESTS_S)
         await ours_run_on(tmp_path)
 
 

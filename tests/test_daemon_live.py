@@ -13,9 +13,8 @@ from stored_trials import NAME, store_trials
 from tuner.client.answer_values import PowerSample
 from tuner.client.transport import messages
 from tuner.daemon.interface import NoSuchJobError
-from tuner.daemon.jobs.events import Subscriptions
-from tuner.daemon.live import EventFeed
-from tuner.daemon.power_watch import PowerChild, PowerWatch
+from tuner.daemon.jobs.events import EventFeed, Subscriptions
+from tuner.daemon.machine import PowerChild, PowerWatch
 from tuner.model.jobs import DeviceIdentity, Event
 
 # --- the stream of everything: the present first, then every change, also after an absence --------
@@ -324,12 +323,18 @@ def test_who_comes_back_gets_what_was_missed() -> None:
 def test_memory_is_bounded_and_a_gap_is_seen() -> None:
     """Old events make room; from a place before them, or one that never was, the feed cannot go on."""
     feed = EventFeed(kept_bytes=10_000)
-    for _ in range(1000):
-        feed.publish(TRIAL)
+    for number in range(1, 1001):
+        feed.publish(Event.now("trial", {"text": "x" * (number % 300), "number": number}))
+        missed = feed.since(max(0, number - 10)) or []
+        assert [parsed(one.text)["data"]["number"] for one in missed] == [one.id for one in missed]
 
     assert 0 < len(numbers(feed, 990)) <= 10
     assert feed.since(1) is None
     assert feed.since(1001) is None
+    feed.publish(Event.now("trial", {"text": "x" * 10_000}))  # more than there is room for
+    assert (feed.since(1000), numbers(feed, 1001)) == (None, [])
+    feed.publish(TRIAL)
+    assert [parsed(one.text)["data"] for one in feed.since(1001) or ()] == [TRIAL.data]
 
 
 def test_places_of_another_daemon_are_none() -> None:

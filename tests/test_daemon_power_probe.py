@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, h200_at
 
+from tuner.daemon.machine import PowerChild
 from tuner.daemon.power_probe import PowerProbe
-from tuner.daemon.power_watch import PowerChild
 
 GPUS = {"cuda:0": (UUID, "580", "NVIDIA H200")}
 

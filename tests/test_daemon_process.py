@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -14,19 +15,21 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
+from cli_process import COMMAND, PATIENCE_S, await_rows, document, rows, tuner
 from daemon_machine import Machine, machine
 from prepared_process import PreparedProcess
 
 from tuner.cli.daemon_summary import sentences
+from tuner.client import Use
 from tuner.daemon import machine as gpus
 from tuner.daemon import main
-from tuner.daemon.listening import ListeningSocket
+from tuner.daemon.http.server import ListeningSocket
 from tuner.daemon.machine import GpuSurvey, driver_signs
 from tuner.daemon.state import StartOptions, load_config
 from tuner.database.storage import Storage
 from tuner.devices.choice import find
-from tuner.model.errors import InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import DaemonRefusedError, InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.system.service_manager import ServiceManager
 
@@ -34,12 +37,62 @@ __all__ = ["machine"]  # a fixture
 
 TWO = ("scan-lf:N=4", "fft:N=4")  # thousands of trials of few configurations
 BUDGET = 120
+ASKED = "scan-lf:N=4"
 
 
 def trials(database: Path) -> list[str]:
     """Every trial that is stored, whatever run it is of."""
     with closing(sqlite3.connect(database)) as connection:
         return [trial for (trial,) in connection.execute("SELECT trial FROM trials")]
+
+
+def test_from_the_first_question_to_the_stored_answer(machine: Machine) -> None:
+    """Asked, ordered, followed, served: every call does its part."""
+    settings = machine.settings.read_text()
+    machine.settings.write_text(
+        re.sub("^(refine|retune_stale) = true", r"\1 = false", settings, flags=re.MULTILINE)
+    )
+    daemon = machine.start()
+    client = machine.client()
+    before = client.best(ASKED)
+    assert before.origin == "default"
+    assert before.device["uuid"] == client.status()["devices"][0]["uuid"]
+    client.used(Use((ASKED,), count=3.0))
+    with pytest.raises(InputError, match="no-such-kernel"):
+        client.submit("no-such-kernel:N=4")
+    with pytest.raises(InputError, match="no job 7"):
+        client.job(7)
+
+    job = client.submit(ASKED, policy="random", budget=3, seed=1)
+    assert (job.workloads, job.wanted_device, job.options["budget"]) == ((ASKED,), "", 3)
+    paused = client.pause(job.id)
+    assert paused.state == "paused"
+    assert [one.id for one in client.jobs(("paused",))] == [job.id]
+    events = client.follow(job.id)
+    assert next(events).kind == "state"
+    assert client.resume(job.id).state in ("queued", "running")
+    told = list(events)
+
+    assert told[-1].data["state"] == "finished"
+    assert len({event.id for event in told if event.id}) == sum(1 for event in told if event.id)
+    with pytest.raises(DaemonRefusedError, match="finished"):
+        client.cancel(job.id)
+    answer = client.best(ASKED)
+    placed = answer.workloads[ASKED]
+    assert (answer.origin, answer.stale, placed.fresh) == ("stored", (), True)
+    assert len(placed.source) == 64
+    batch = Catalog.load().workload(ASKED).batch
+    other = client.best(f"{ASKED},batch={batch // 2}")
+    assert other.stale != ()
+    assert other.workloads[ASKED].fresh
+
+    shown = document("best", ASKED, "--socket", machine.socket)
+    assert (shown["run"], shown["origin"]) == (answer.run, "stored")
+    assert document("jobs", str(job.id), "--socket", machine.socket)["state"] == "finished"
+    assert document("follow", str(job.id), "--socket", machine.socket)["answer"]["run"] == answer.run
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(PATIENCE_S) == 0
+    assert "Traceback" not in machine.log.read_text()
 
 
 def test_killed_daemon_finishes_its_job(machine: Machine) -> None:

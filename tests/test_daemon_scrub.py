@@ -1,6 +1,8 @@
 """The scrub: an idle daemon finds damage that nobody reads, says so, and answers from what is right."""
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
@@ -10,9 +12,9 @@ import pytest
 from answering_scene import conditions, document
 from service_rig import NOON, play
 
-from tuner.daemon import scrub
+from tuner.daemon.backlog import maintenance
+from tuner.daemon.backlog.maintenance import Scrub
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.scrub import Scrub
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
 from tuner.database.runs import Store
@@ -87,7 +89,7 @@ def damage(path: Path) -> None:
 
 def test_a_pass_reads_every_row_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are verified, two at a time, and then no more for a day."""
-    monkeypatch.setattr(scrub, "_ROWS", 2)
+    monkeypatch.setattr(maintenance, "_ROWS", 2)
 
     async def test() -> None:
         async with rig(tmp_path) as made:
@@ -147,12 +149,17 @@ def test_a_backup_is_kept_of_each_day(tmp_path: Path, caplog: pytest.LogCaptureF
 def test_a_backup_that_failed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, busy: bool
 ) -> None:
-    """Within minutes and no sooner, whether the daemon rests for the day or looks every few seconds."""
-    monkeypatch.setattr(scrub, "_AGAIN_S", 60.0)
+    """Within minutes and no sooner, whether the daemon rests for the day or looks every few seconds.
+
+    Its thread goes after the daemon's others, and after its clients.
+    """
+    monkeypatch.setattr(maintenance, "_AGAIN_S", 60.0)
     tried: list[date] = []
+    nice: set[int] = set()
 
     def back_up(_: Database, day: date) -> bool:
         tried.append(day)
+        nice.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         return False
 
     monkeypatch.setattr(Database, "back_up", back_up)
@@ -164,6 +171,7 @@ def test_a_backup_that_failed_is_tried_again(
 
             assert 3 <= len(tried) <= 300.0 / 60.0
             assert set(tried) == {NOON.date()}
+            assert nice == {max(10, os.getpriority(os.PRIO_PROCESS, 0))}
 
     play(test())
 

@@ -53,15 +53,13 @@ PARTS: dict[str, tuple[str, ...]] = {
 DAEMON = (
     ("start",),
     ("main",),
-    ("listening",),
     ("http",),
     ("service",),
-    ("status",),
     ("devices",),
-    ("backlog", "scrub", "stored_runs"),
-    ("answers", "live", "metrics"),
+    ("backlog", "stored_runs"),
+    ("answers", "metrics"),
     ("jobs", "state"),
-    ("interface", "machine", "power_probe", "power_watch", "settings_file"),
+    ("interface", "machine", "power_probe", "settings_file"),
     ("installing", "settings", "tokens"),
 )
 CORE_OF_PLUGINS = {

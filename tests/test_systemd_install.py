@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import sqlite3
 import sys
 import sysconfig
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,10 @@ from click.testing import CliRunner
 
 from tuner.cli.main import main
 from tuner.daemon import settings_file
-from tuner.daemon.installing import service_files, steps
-from tuner.daemon.installing.service_files import Site
-from tuner.daemon.installing.steps import Step
+from tuner.daemon.installing import steps
+from tuner.daemon.installing.steps import Site, Step
 from tuner.daemon.settings import Settings
+from tuner.database.connection import Database
 from tuner.kernel_files.trust import trusted
 from tuner.model.errors import InputError, InstallError
 
@@ -75,7 +77,7 @@ def test_all_units_and_settings_are_written(tmp_path: Path) -> None:
     found = tree(site.root)
     units = "etc/systemd/system"
     assert set(found) == {
-        *(f"{units}/{name}" for name in service_files.SYSTEM_UNITS),
+        *(f"{units}/{name}" for name in steps.SYSTEM_UNITS),
         *("etc/sysusers.d/tuner.conf", "etc/tmpfiles.d/tuner.conf"),
         *("etc/tuner/daemon.toml", "etc/tuner/clockd.toml", LISTED),
         *("usr/local/bin/tuner", "usr/local/share/man/man1/tuner.1"),
@@ -125,10 +127,10 @@ def test_drop_ins_come_where_they_are_wanted(tmp_path: Path) -> None:
 
 def test_a_jetson_is_told_by_its_device_tree(tmp_path: Path) -> None:
     """A board whose device tree says tegra is one; a machine without a device tree is none."""
-    assert not service_files.is_jetson(tmp_path)
+    assert not steps.is_jetson(tmp_path)
     (tmp_path / "proc/device-tree").mkdir(parents=True)
     (tmp_path / "proc/device-tree/compatible").write_bytes(b"nvidia,p2371-2180\0nvidia,tegra210\0")
-    assert service_files.is_jetson(tmp_path)
+    assert steps.is_jetson(tmp_path)
 
 
 def test_a_second_call_changes_nothing(tmp_path: Path) -> None:
@@ -220,8 +222,8 @@ def test_unedited_settings_follow_the_version(tmp_path: Path, monkeypatch: pytes
     """A daemon.toml that nobody edited becomes that of a new version."""
     site = image(tmp_path)
     do(steps.install(site, Systemd()))
-    original = service_files._text
-    monkeypatch.setattr(service_files, "_text", lambda name: original(name) + "# of a new version\n")
+    original = steps._text
+    monkeypatch.setattr(steps, "_text", lambda name: original(name) + "# of a new version\n")
     do(steps.install(site, Systemd()))
 
     assert (site.settings / "daemon.toml").read_text().endswith("# of a new version\n")
@@ -535,6 +537,24 @@ def test_manual_pages_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.M
 
 
 # --- a way to the loopback that is there already, and workers of pools
+
+
+@needs_root
+def test_a_program_that_is_older_than_the_database_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written: the daemon would wait for ever, and say so to its clients alone."""
+    monkeypatch.setattr(steps, "check_program", lambda *_: None)
+    there = tmp_path / "var/lib/tuner/tuner.db"
+    Database(there).close()
+    with closing(sqlite3.connect(there)) as connection, connection:
+        connection.execute("INSERT INTO migrations VALUES ('of-another', '')")
+    before = set(tmp_path.rglob("*"))
+    result = tuner("install-service", "--root", tmp_path)
+
+    assert result.exit_code != 0
+    assert f"{there}: is of a newer tuner than {sys.prefix} (migrations of-another); restore" in result.stderr
+    assert set(tmp_path.rglob("*")) == before
 
 
 @needs_root

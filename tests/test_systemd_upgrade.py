@@ -75,11 +75,11 @@ def test_the_way_down_is_told_and_goes(site: Site) -> None:
     """The old program refuses a migrated database, and stops nothing; the backup it names is the way."""
     assert install_service(site, NEW, "--upgrade").returncode == 0
     pid = site.ready()
-    refused = install_service(site, OLD, "--upgrade")
-
-    assert refused.returncode != 0
-    assert f"is of a newer tuner than {OLD} (migrations of-another)" in refused.stderr
-    assert site.ready() == pid
+    for words in (("--upgrade",), (), ("--dry-run",)):
+        refused = install_service(site, OLD, *words)
+        assert refused.returncode != 0
+        assert f"is of a newer tuner than {OLD} (migrations of-another)" in refused.stderr
+        assert site.ready() == pid
     back_to_old(site)  # by the commands of that message
     assert in_force(site) == VERSIONS[OLD]
 

@@ -214,8 +214,10 @@ def test_two_writers_at_once(tmp_path: Path) -> None:
     assert sorted(token.name for token in read(tmp_path / NAME)) == sorted(names)
 
 
-def test_the_token_of_an_older_version_is_taken_over_once(tmp_path: Path) -> None:
-    """Its clients go on; a token that was revoked does not come back from the old file."""
+def test_the_token_of_an_older_version_is_taken_over_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its clients go on; what was revoked or removed does not come back from the old file."""
     old, path = tmp_path / "token", tmp_path / NAME
     assert not take_over(path, None)
     assert not take_over(path, old)
@@ -226,6 +228,22 @@ def test_the_token_of_an_older_version_is_taken_over_once(tmp_path: Path) -> Non
     made(tmp_path, "revoke", TAKEN_OVER)
     assert not take_over(path, old)
     assert in_force(tmp_path).holder(b"a secret of sixteen") is None
+    path.unlink()
+    found = Tokens(path)
+    with caplog.at_level("WARNING"):
+        found.look(old)
+        found.look(old)
+    assert found.holder(b"a secret of sixteen") is None
+    assert [message for message in caplog.messages if str(path) in message] == [
+        f"{path} was removed: no token counts; `tuner token add` makes some"
+    ]
+
+
+def test_a_backup_in_the_same_folder_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """A revocation counts at once, however long a backup or a restore takes."""
+    with ownership.held_folder(tmp_path):
+        made(tmp_path, "add", "ci")
+        made(tmp_path, "revoke", "ci")
 
 
 class Meanwhile(type(Path())):  # type: ignore[misc]
@@ -330,7 +348,11 @@ def test_a_rotation_that_is_killed_leaves_a_token_that_counts(tmp_path: Path, ke
             path.write_bytes(content)
     assert len(seen) > 100
     assert list(dict.fromkeys(seen)) == [(1, True), (2, True), (2, False)]  # before, between, done
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", NAME]  # the last one has tidied up
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "secret",
+        NAME,
+        room.LOCK,
+    ]
 
 
 def in_child(work: Callable[[], object], files: set[str], line: int) -> bool:

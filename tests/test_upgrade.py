@@ -11,8 +11,7 @@ import pytest
 from cli_process import tuner
 
 from tuner.daemon.installing import steps, upgrade
-from tuner.daemon.installing.service_files import Site
-from tuner.daemon.installing.steps import Step
+from tuner.daemon.installing.steps import Site, Step
 from tuner.database.connection import Database
 from tuner.database.integrity.copy_state import inspected
 from tuner.database.jobs import Jobs

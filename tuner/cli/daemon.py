@@ -20,8 +20,7 @@ from tuner.cli.remote import is_terminal, socket_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.daemon.installing.service_files import Site
-    from tuner.daemon.installing.steps import Step
+    from tuner.daemon.installing.steps import Site, Step
     from tuner.daemon.state import StartOptions
 
 
@@ -176,7 +175,7 @@ def install_service(
     With --upgrade, a program in an environment of its own takes the place of the service's: that is stopped,
     its database backed up, and the other started. If that does not become ready, the first is started again.
     """
-    from tuner.daemon.installing import service_files, steps
+    from tuner.daemon.installing import steps
     from tuner.daemon.installing import upgrade as upgrading
     from tuner.daemon.settings_file import service_table
 
@@ -184,11 +183,11 @@ def install_service(
     _check_options(user=user, upgrade=upgrade, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
     if not dry_run:
         _check_rights(user=user)
-    site = service_files.Site(
+    site = steps.Site(
         prefix=prefix,
         root=root,
-        config=service_files.user_config() if user else None,
-        jetson=not user and service_files.is_jetson(root),
+        config=steps.user_config() if user else None,
+        jetson=not user and steps.is_jetson(root),
         shared={} if user or uninstall else _shared(),
     )
     if not user and not uninstall:
@@ -200,12 +199,13 @@ def install_service(
     with contextlib.nullcontext() if dry_run else upgrading.alone(site), contextlib.ExitStack() as held:
         begun = [] if uninstall or user or not site.here else upgrading.unfinished(site, held)
         _do_or_go_back(begun, site, held, dry_run=dry_run)
+        state = service_table(site.settings / "daemon.toml").state
         if upgrade and not (begun and upgrading.program(site) == str(prefix)):
             _upgrade(site, held, dry_run=dry_run)
         elif uninstall:
-            state = service_table(site.settings / "daemon.toml").state
             _do(steps.uninstall(site, with_results=purge, state=state), dry_run=dry_run)
         elif not upgrade:
+            _check_database(site, state)
             _do(steps.install(site), dry_run=dry_run)
     if dry_run:
         echo("nothing was changed: --dry-run")
@@ -215,6 +215,21 @@ def install_service(
         echo("next: `sudo usermod -aG tuner YOU`, log in again, then `tuner status`")
     elif not uninstall and user:
         echo("next: `tuner status`")
+
+
+def _check_database(site: "Site", named: Path | None) -> None:
+    """Refuse a program that could not use the database that is there; what this user may not see is left.
+
+    Raises:
+        StoreError: the database is of a newer program.
+    """
+    from tuner.daemon.installing.steps import STATE
+    from tuner.daemon.installing.upgrade import migrations
+    from tuner.system.user_folders import user_folder
+
+    state = site.at(str(named or (user_folder("state") if site.user else STATE[0])))
+    if os.access(state, os.R_OK | os.X_OK):
+        migrations(site, state)
 
 
 def _upgrade(site: "Site", held: contextlib.ExitStack, *, dry_run: bool) -> None:
@@ -371,7 +386,7 @@ def start(*, user: bool) -> None:
 
 
 def _installed(*, user: bool) -> bool:
-    from tuner.daemon.installing.service_files import user_config
+    from tuner.daemon.installing.steps import user_config
 
     units = user_config() / "systemd/user" if user else Path("/etc/systemd/system")
     return (units / "tuner.service").exists()

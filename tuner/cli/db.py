@@ -1,7 +1,6 @@
 """``tuner db``: the database of results, merged, pulled and copied."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -173,8 +172,6 @@ def _send(file: Path) -> None:
 
 # --- ``tuner db backup`` and ``restore``: everything, to another disk or host.
 
-_NICE = 10
-
 
 @click.command(short_help="Write everything that is stored to one file.")
 @click.option(
@@ -196,10 +193,11 @@ def backup(*, output: str, database: Path | None, json_path: str | None) -> None
     from tuner.database.backup import back_up
     from tuner.database.connection import default_path
     from tuner.system.ownership import owned_folder
+    from tuner.system.threads import give_way
 
     if output == json_path == "-":
         raise InputError("--json -: standard output has the backup; name a file")
-    os.nice(max(0, _NICE - os.nice(0)))  # clients of the daemon go first
+    give_way()  # to clients of the daemon
     source = database or default_path()
     target = _target(output, source)
     with (

@@ -451,7 +451,7 @@ def worker(scheduler: str, *, device: str | None, service: bool) -> None:
 
 
 def _start_services(scheduler: str, device: str | None) -> None:
-    from tuner.daemon.installing import service_files, steps
+    from tuner.daemon.installing import steps
     from tuner.daemon.settings_file import wrong_device
     from tuner.devices.choice import list_gpus
     from tuner.pool.places import require_certificates
@@ -465,7 +465,7 @@ def _start_services(scheduler: str, device: str | None) -> None:
     if not devices:
         raise InputError("--service: no GPU is here; name a device with --device")
     require_certificates("tuner worker", "worker")  # else each start would fail, which only the log says
-    for step in steps.start_workers(service_files.Site(Path(sys.prefix)), scheduler, devices):
+    for step in steps.start_workers(steps.Site(Path(sys.prefix)), scheduler, devices):
         echo(step.words)
         step.action()
     echo("next: `systemctl status 'tuner-worker@*'`, `journalctl -u 'tuner-worker@*'`")

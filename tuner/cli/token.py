@@ -186,8 +186,7 @@ def _tokens_file(named: Path | None) -> Path:
     Raises:
         InputError: there is no such state directory.
     """
-    from tuner.daemon.installing.service_files import user_config
-    from tuner.daemon.installing.steps import STATE
+    from tuner.daemon.installing.steps import STATE, user_config
     from tuner.daemon.settings_file import SYSTEM_FILE, service_table
     from tuner.daemon.tokens import NAME
     from tuner.system.user_folders import user_folder

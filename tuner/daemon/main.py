@@ -8,10 +8,9 @@ import signal
 import time
 from functools import partial
 
-from tuner.daemon.answers.analysis import Analyst
-from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.answerer import Analyst, Answerer
 from tuner.daemon.devices.queue import GRACE_S
-from tuner.daemon.listening import FrontEnd, ListeningSocket
+from tuner.daemon.http.server import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service

@@ -3,34 +3,51 @@
 import asyncio
 import contextlib
 import logging
+import os
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import cast
 
-from tuner.client.answer_values import PowerDocument, Status, TrialData
+from tuner.client.answer_values import DeviceStatus, HostDocument, PowerDocument, Status, TrialData, Windows
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
 from tuner.daemon.backlog.backlog import Backlog
-from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.admission import Admission, CheckUsers, local_now
-from tuner.daemon.devices.attempt_records import AttemptResults, FailureCount
-from tuner.daemon.devices.queue import GRACE_S, DeviceQueue, DeviceQueues, StartAttempt
+from tuner.daemon.backlog.maintenance import Maintenance, Scrub
+from tuner.daemon.devices.admission import Admission, CheckUsers, local_now, window_status
+from tuner.daemon.devices.queue import (
+    GRACE_S,
+    AttemptResults,
+    DeviceQueue,
+    DeviceQueues,
+    FailureCount,
+    StartAttempt,
+)
 from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
-from tuner.daemon.jobs.shares import Budgets, Placement, Shares, check_may_change
+from tuner.daemon.jobs.events import (
+    EventFeed,
+    EventPump,
+    FollowedState,
+    LiveEvents,
+    Subscriptions,
+    job_events,
+    known_job,
+)
+from tuner.daemon.jobs.shares import ABSENT, Budgets, Placement, Shares, check_may_change
 from tuner.daemon.jobs.specs import checked, with_site_rules
-from tuner.daemon.live import EventFeed, FollowedState, LiveEvents
+from tuner.daemon.machine import PowerWatch
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.power_watch import PowerWatch
-from tuner.daemon.scrub import Scrub
+from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
-from tuner.daemon.status import ServiceStatus
 from tuner.daemon.stored_runs import Archive
 from tuner.database.storage import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
-from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
+from tuner.model.jobs import ACTIVE, OWN, Event, Job, JobKind, JobSpec, JobState, Origin
+from tuner.model.units import moment
+from tuner.model.version import VERSION
 
 _STOP_S = GRACE_S + 2.0  # for device queues to stop: an attempt's grace, and to store what it reports
 _CANCEL_S = 1.0  # for device queues that were cancelled to store what they know
@@ -73,6 +90,7 @@ class Service:
         wall: Callable[[], datetime] = local_now,
     ) -> None:
         self._state = state
+        self._wall = wall
         self._storage = storage
         self._answerer = answerer
         self._metrics = metrics
@@ -82,14 +100,13 @@ class Service:
         self._subscriptions = Subscriptions(self._heard)
         self._events = EventPump(storage, self._subscriptions)
         self._shares = Shares(lambda: state.settings.limits)
-        placement = Placement(lambda: state.identities)
         self._board = Board(
             storage,
             self._subscriptions,
             self._jobs_changed,
             self._shares,
             hear=self._live.job,
-            placement=placement,
+            placement=Placement(lambda: state.identities),
         )
         self._budgets = Budgets(storage)
         self._backlog = Backlog(answerer)
@@ -141,16 +158,8 @@ class Service:
             refresh=lambda: self._maintenance.refresh(None),
             wall=wall,
         )
-        self._status = ServiceStatus(
-            state,
-            storage=storage,
-            board=self._board,
-            shares=self._shares,
-            scrub=self._scrub,
-            budgets=self._budgets,
-            wall=wall,
-        )
         self._tasks: list[asyncio.Task[None]] = []
+        self._begun_at, self._begun_s = wall(), time.monotonic()
         self._why_not_loaded = ""
         self._ended = asyncio.Event()
         storage.failed = metrics.store_errors.inc
@@ -387,18 +396,82 @@ class Service:
         return f"{work}, {waiting} wait{f' ({reasons})' if reasons else ''}"
 
     async def status(self) -> Status:
-        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
-        return self._status.document(self._queues, self._followers)
+        """State of the daemon, its devices, queue, budgets and windows, as ``GET /v1/status`` has it."""
+        document = self._steady()
+        document["uptime_s"] = round(time.monotonic() - self._begun_s)
+        document["devices"] = self._devices()
+        document["host"] = self._host()
+        document["followers"] = self._followers
+        return document
+
+    def _steady(self) -> Status:
+        """Return the part of the status that does not change by itself, without the devices."""
+        counts = Counter(job.state for job in self._board.jobs)
+        return {
+            "version": VERSION,
+            "pid": os.getpid(),
+            "begun_at": self._begun_at.isoformat(timespec="seconds"),
+            **self._state.places,
+            "notices": [*self._state.notices, *self._scrub.kept_aside, *self._scrub.notices],
+            "troubles": [
+                f"{subject}: {trouble}"
+                for subject, troubles in self._troubles().items()
+                for trouble in troubles
+                if trouble
+            ],
+            "not_understood": list(self._board.not_understood),
+            "queue": {state.value: counts[state] for state in ACTIVE},
+            "users": self._shares.table(self._board.jobs),
+            "windows": _windows(self._state.settings, self._wall()),
+        }
+
+    def _devices(self) -> list[DeviceStatus]:
+        budget, today = self._state.settings.budget, self._wall().date().isoformat()
+        documents: list[DeviceStatus] = []
+        for device, identity in self._state.identities.items():
+            queue, spent = self._queues[device], self._budgets.on(today, identity.uuid)
+            documents.append(
+                {
+                    **cast(DeviceStatus, vars(identity)),
+                    "job": None if queue.running is None else queue.running.id,
+                    "holds": queue.block_reason,
+                    "spent_today_s": spent.seconds,
+                    "spent_today_j": spent.joules,
+                    "budget_s": budget.seconds_per_day,
+                    "budget_j": budget.joules_per_day,
+                }
+            )
+        return documents
+
+    def _host(self) -> HostDocument:
+        budget = self._state.settings.budget
+        spent = self._budgets.of_host(self._wall().date().isoformat())
+        return {
+            "spent_today_s": spent.seconds,
+            "spent_today_j": spent.joules,
+            "budget_s": budget.host_seconds_per_day,
+            "budget_j": budget.host_joules_per_day,
+        }
+
+    def _troubles(self) -> dict[str, list[str]]:
+        """Return the present problems by subject."""
+        return {
+            "database": [self._storage.trouble],
+            "jobs": [
+                *_absent(self._board.jobs, self._board.placement),
+                *self._board.not_understood,
+            ],
+            **self._state.troubles,
+        }
 
     def not_ready(self) -> list[str]:
         """Reasons to send no client here, for people; none where the database and a device can be used."""
-        database = [f"the database: {trouble}" for trouble in self._status.troubles()["database"] if trouble]
+        database = [f"the database: {trouble}" for trouble in self._troubles()["database"] if trouble]
         return database if self._state.identities else [*database, "no device is known"]
 
     def _states(self) -> list[FollowedState]:
         """Return the states that followers of everything get again whenever they have changed."""
-        devices = self._status.devices(self._queues)
-        return [("status", self._status.steady()), *(("device", device) for device in devices)]
+        return [("status", self._steady()), *(("device", device) for device in self._devices())]
 
     @property
     def _followers(self) -> int:
@@ -413,10 +486,37 @@ class Service:
             fresh=fresh,
             stale=stale,
             followers=self._followers,
-            troubles=self._status.troubles(),
+            troubles=self._troubles(),
             token_ends_s=self._state.tokens.ends_s(),
         )
 
 
 def _by(peer: Peer) -> str:
     return f"by token {peer.token}" if peer.uid is None else f"by user {peer.uid}"
+
+
+def _windows(settings: Settings, now: datetime) -> Windows:
+    """Return the state of the whole host's windows, and its next change; ``summary`` is for people.
+
+    Of windows for some devices, the devices tell.
+    """
+    windows = [window for window in settings.window if not window.devices]
+    status = window_status(windows, now)
+    until = "for ever" if status.changes_at is None else f"until {moment(status.changes_at)}"
+    summary = f"{'open' if status.open else 'closed'} {until}"
+    return {
+        "open": status.open,
+        "changes_at": None if status.changes_at is None else status.changes_at.isoformat(),
+        "count": len(windows),
+        "summary": summary if windows else "none, tuning is allowed always",
+    }
+
+
+def _absent(jobs: Iterable[Job], placement: Placement) -> list[str]:
+    """Devices that jobs wait for and that are absent, for people."""
+    queued = (placement.absence(job) for job in jobs if job.state is JobState.QUEUED)
+    counts = Counter(absence.removesuffix(ABSENT) for absence in queued if absence)
+    return [
+        f"{count} {'wait' if count > 1 else 'waits'} for {missed}, which{ABSENT}"
+        for missed, count in sorted(counts.items())
+    ]

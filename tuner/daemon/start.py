@@ -7,6 +7,7 @@ the daemon says what is wrong, and ends.
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import selectors
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tuner.daemon.http.responses import error_body
-from tuner.daemon.listening import ListeningSocket, listener
+from tuner.daemon.http.server import ListeningSocket, listener
 from tuner.daemon.machine import GpuSurvey, restore_and_find, restore_clocks
 from tuner.daemon.main import BEGIN_ANEW, Daemon
 from tuner.daemon.settings_file import service_table
@@ -185,6 +186,7 @@ def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
         ResourceError: there are no threads; never under a service manager.
     """
     logs.configure(log_format)
+    _share_one_heap()
     if os.getpid() == _INIT:
         _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
     notice = ""
@@ -203,6 +205,21 @@ def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
             if code != BEGIN_ANEW:
                 return code
             notice = daemon.why_anew
+
+
+# parameters of mallopt(3), and their values
+_HEAP = ((-8, 1), (-3, 2**16), (-1, 2**17))  # M_ARENA_MAX; M_MMAP_THRESHOLD, M_TRIM_THRESHOLD in bytes
+
+
+def _share_one_heap() -> None:
+    """Keep free memory together, and give it back: call this before there are threads.
+
+    Else each thread has a heap of its own, whose gaps no other thread fills, and blocks of megabytes go there
+    too: the daemon would grow for hours without holding more.
+    """
+    with contextlib.suppress(AttributeError):  # not of the GNU C library
+        for parameter, value in _HEAP:
+            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 async def _run_daemon(daemon: Daemon, workers: StartedThreads) -> int:

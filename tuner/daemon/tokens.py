@@ -1,5 +1,7 @@
 """Tokens, by which clients over TCP show who they are: names, digests and ends, in one file."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import logging
@@ -15,10 +17,13 @@ from typing import NamedTuple
 
 from tuner.model.errors import InputError
 from tuner.model.typed import document, sealed, typed, unsealed
-from tuner.system.ownership import held_folder, replace_file, signature
+from tuner.system.ownership import open_lock, replace_file, signature
 
 NAME = "tokens.json"
 """The file, in the state directory. It holds no secret: those are 256 random bits, kept by their SHA-256."""
+
+LOCK = "tokens.lock"
+"""Beside it: held by who writes it, and not empty once it was there."""
 
 TAKEN_OVER = "default"
 """Name of the one token that older versions had."""
@@ -155,12 +160,18 @@ def update(path: Path, change: Callable[[Sequence[Token]], Sequence[Token]]) -> 
         InputError: as of ``read`` and ``change``, or it cannot be written; nothing is changed then.
     """
     try:
-        with held_folder(path.parent):
+        lock = open_lock(path.with_name(LOCK))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             tokens = change(read(path))
             if len(tokens) > _MOST:
                 raise InputError(f"more than {_MOST} tokens may not be; revoke some")
             content = sealed({"tokens": [asdict(token) for token in tokens]})
             replace_file(path, json.dumps(content, indent=1) + "\n")
+            with contextlib.suppress(OSError):  # of a full disk: the next change does it
+                os.pwrite(lock, b"1\n", 0)
+        finally:
+            os.close(lock)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -169,7 +180,7 @@ def take_over(path: Path, plain: Path | None) -> bool:
     """Keep the one token of an older version, whose file holds it as text; clients may go on reading that.
 
     Args:
-        path: of the tokens; where it is there, nothing is done.
+        path: of the tokens; where it is there, or was, nothing is done.
         plain: ``[tcp] token_file``.
 
     Returns:
@@ -178,7 +189,7 @@ def take_over(path: Path, plain: Path | None) -> bool:
     Raises:
         InputError: the file cannot be trusted, or holds no token.
     """
-    raw = None if plain is None or path.exists() else _read(plain, _LONGEST + 1)
+    raw = None if plain is None or path.exists() or _was_there(path) else _read(plain, _LONGEST + 1)
     if raw is None:
         return False
     secret = _secret_in(raw)
@@ -192,6 +203,12 @@ def take_over(path: Path, plain: Path | None) -> bool:
 
     update(path, first)
     return any(token.sha256 == _digest(secret.encode()) for token in read(path))
+
+
+def _was_there(path: Path) -> bool:
+    """True where the file of tokens was there before: a removed one brings back no token of before it."""
+    lock = path.with_name(LOCK)
+    return lock.exists() and lock.stat().st_size > 0
 
 
 def check_replaceable(file: Path, tokens: Iterable[Token], name: str) -> None:
@@ -309,6 +326,8 @@ class Tokens:
             known = {one.token: one for one in self._known.values()}
             self._known = {token.sha256: known.get(token, _Known(token, None)) for token in read(self._path)}
             self._seen = seen
+            if not seen and _was_there(self._path):
+                _LOG.warning("%s was removed: no token counts; `tuner token add` makes some", self._path)
         for one in list(self._known.values()):
             self._valid(one)
 

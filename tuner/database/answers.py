@@ -4,9 +4,11 @@ Which of several answers is served is decided in ``tuner.database.ranking``.
 """
 
 import functools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from typing import Any, cast
 
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import TIMED, timing_of
@@ -266,7 +268,7 @@ def stored_answer(run: StoredRun, samples: Sequence[SampleDocument] = ()) -> Sto
         objective=run.objective,
         max_slowdown=document.get("max_slowdown"),
         batches=batches,
-        conditions=run.conditions,
+        conditions=cast("RunConditions", _shared(run.conditions)),
         configurations={name: dict(best["configurations"][name]) for name in batches},
         clock_mhz=best["clock_mhz"],
         answer={
@@ -285,6 +287,15 @@ def stored_answer(run: StoredRun, samples: Sequence[SampleDocument] = ()) -> Sto
         merged_from="" if run.origin is None else run.origin.source or "another database",
         host=(best.get("gpu") or {}).get("host", ""),
     )
+
+
+def _shared(document: Any) -> Any:  # noqa: ANN401 - of any form
+    """The same document, its texts kept once however many have them: answers name the same GPU, sources."""
+    if type(document) is str:
+        return sys.intern(document)
+    if isinstance(document, dict):
+        return {_shared(key): _shared(value) for key, value in document.items()}
+    return [_shared(value) for value in document] if isinstance(document, list) else document
 
 
 def _trial(trial: TrialDocument) -> AnswerTrial:

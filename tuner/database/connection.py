@@ -161,6 +161,10 @@ class Database:
 
         return self._trusted(lambda pair: back_up_day(pair, self.path, day))
 
+    def shrink(self) -> None:
+        """Give back the memory of pages that were read, up to 2 MB of each file; the system has them, too."""
+        self.read(lambda view: view.row("PRAGMA shrink_memory"))
+
     def isolated(self) -> list[IsolatedRow]:
         """Rows that neither file had soundly, oldest first."""
         from tuner.database.integrity.check import isolated_rows  # noqa: PLC0415 - a run does without

@@ -89,7 +89,12 @@ class Jobs:
         return _understood(jobs[0]) if jobs else None
 
     def jobs(
-        self, states: Sequence[JobState] = (), limit: int | None = None, before: int | None = None
+        self,
+        states: Sequence[JobState] = (),
+        limit: int | None = None,
+        before: int | None = None,
+        *,
+        origin: Origin | None = None,
     ) -> list[Job]:
         """Jobs, newest first.
 
@@ -97,11 +102,12 @@ class Jobs:
             states: in one of these; empty for any.
             limit: so many at most.
             before: only those of lower numbers.
+            origin: only those of it; None for any.
         """
         jobs: list[Job] = []
         while limit is None or len(jobs) < limit:
             most = -1 if limit is None else limit - len(jobs)
-            page = self._database.read(partial(_newest, states, before, most))
+            page = self._database.read(partial(_newest, states, before, origin, most))
             jobs += [job for job in page if isinstance(job, Job)]
             if len(page) != most:
                 break
@@ -111,7 +117,7 @@ class Jobs:
 
     def not_understood(self) -> list[NotUnderstood]:
         """Jobs that are there and not understood, newest first."""
-        jobs = self._database.read(partial(_newest, (), None, -1))
+        jobs = self._database.read(partial(_newest, (), None, None, -1))
         return [job for job in jobs if isinstance(job, NotUnderstood)]
 
     def change(
@@ -271,7 +277,11 @@ def _understood(job: Job | NotUnderstood) -> Job:
 
 
 def _newest(
-    states: Sequence[JobState], before: int | None, limit: int, view: Transaction
+    states: Sequence[JobState],
+    before: int | None,
+    origin: Origin | None,
+    limit: int,
+    view: Transaction,
 ) -> list[Job | NotUnderstood]:
     """Jobs, newest first; see ``Jobs.jobs``. A limit below zero is none."""
     clauses, values = ["1"], list[object]()
@@ -281,6 +291,9 @@ def _newest(
     if before is not None:
         clauses.append("id < ?")
         values.append(before)
+    if origin is not None:
+        clauses.append("origin = ?")
+        values.append(origin.value)
     return _selected(view, " AND ".join(clauses), (*values, limit), order=" ORDER BY id DESC LIMIT ?")
 
 

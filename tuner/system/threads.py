@@ -1,12 +1,14 @@
 """Threads that are there before they are needed: a machine may have none left when they are."""
 
 import errno
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tuner.model.errors import ResourceError
 
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS)
+_NICE = 10  # of a thread that gives way
 _NO_THREAD = "can't start new thread"
 
 
@@ -31,6 +33,12 @@ class StartedThreads(ThreadPoolExecutor):
             self.shutdown(wait=False, cancel_futures=True)
             raise ResourceError(f"no thread can be made: {error}") from error
         all_there.wait()
+
+
+def give_way() -> None:
+    """Let this thread go after all others that want the processor, until it ends."""
+    own = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, own, max(_NICE, os.getpriority(os.PRIO_PROCESS, own)))
 
 
 def is_shortage(error: BaseException) -> bool:

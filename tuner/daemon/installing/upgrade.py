@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.client.client import Client
-from tuner.daemon.installing.service_files import WORKER_UNIT, Site
 from tuner.daemon.installing.steps import (
     JOURNAL,
     NAME,
+    WORKER_UNIT,
     Command,
     Record,
+    Site,
     Step,
     enabled,
     execute,
@@ -247,19 +248,27 @@ def _journal(site: Site, before: str, state: Path) -> Journal:
     had = read(site.settings / NAME) or Record()
     paths = [site.settings / NAME, *map(Path, had.files), *(item.path for item in site.items())]
     texts = {str(path): _text(path) for path in paths}
+    return Journal(before, texts, str(state), migrations(site, state))
+
+
+def migrations(site: Site, state: Path) -> int | None:
+    """The number of migrations that have made the database of a directory; None where there is none.
+
+    Raises:
+        StoreError: it is of a newer program than the site's, which could not use it.
+    """
     database = state / "tuner.db"
-    changes = None
-    if holds_something(database):
-        there = inspected(database, to_change=False)
-        if there.form is CopyState.NEWER:
-            raise StoreError(
-                f"{database}: is of a newer tuner than {site.prefix} (migrations {there.trouble}); restore a"
-                f" backup of that version or an earlier one first: `tuner stop --until-told`, then"
-                f" `{site.prefix}/bin/tuner db restore {state / BACKUP} --database {database} --replace`,"
-                f" then `{site.prefix}/bin/tuner install-service`"
-            )
-        changes = there.changes
-    return Journal(before, texts, str(state), changes)
+    if not holds_something(database):
+        return None
+    there = inspected(database, to_change=False)
+    if there.form is CopyState.NEWER:
+        raise StoreError(
+            f"{database}: is of a newer tuner than {site.prefix} (migrations {there.trouble}); restore a"
+            f" backup of that version or an earlier one first: `tuner stop --until-told`, then"
+            f" `{site.prefix}/bin/tuner db restore {state / BACKUP} --database {database} --replace`,"
+            f" then `{site.prefix}/bin/tuner install-service`"
+        )
+    return there.changes
 
 
 def _text(path: Path) -> str | None:
