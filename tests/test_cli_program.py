@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -139,6 +140,39 @@ def test_the_clock_of_least_joules(tuned: Tuned) -> None:
     assert len(tuned.document["trials"]) == 3
     assert tuned.document["clock_curve"]
     assert (tuned.state.locked_max_mhz, tuned.state.sets) == (0, 6)  # three, and there and back at the end
+
+
+def test_a_run_is_tuned_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks are tried in windows of its steps; the best is held to its end, and its exit code passed on."""
+    held = tmp_path / "held"
+    steps = (
+        "import pathlib, sys, time; from tuner.system.marks import phase\n"
+        f"while not pathlib.Path({str(held)!r}).exists():\n"
+        "    with phase('step'): time.sleep(0.02)\n"
+        "print('out'); sys.exit(3)"
+    )
+    options = ("--clocks", "1980,900", "--budget", "6", "--energy-precision", "10%", "--window", "0.2")
+    words = ("program", "run", *FIRST, *options, "--phase", "step", "--json", tmp_path / "run.json", "--")
+    with gpu(tmp_path, monkeypatch) as state:
+        process = begun(library(), tmp_path, *words, sys.executable, "-c", steps, code=OWN + COMMAND[2])
+        assert process.stderr is not None
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if "held for the rest of the run" in line:
+                assert state.locked_max_mhz == 900
+                held.touch()
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, state.locked_max_mhz) == (3, 0), lines
+    document = json.loads((tmp_path / "run.json").read_text())
+    best, default = document["best"], document["default"]
+
+    assert (best["clock_mhz"], default["clock_mhz"]) == (900, 1980)
+    for trial, mhz in ((best, 900), (default, 1980)):
+        watts = IDLE_W + CORES_W * (mhz / 1980) ** 3
+        assert trial["energy_j"] == pytest.approx(watts * trial["time_s"], rel=0.05)
+    assert out.startswith("out\n")
+    assert any("were saved" in line for line in lines)
 
 
 def test_what_is_stored_is_shown(tuned: Tuned) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 from tuner.cli.main import LazyGroup, orderly_stop
 from tuner.cli.options import database_option, search_option
 from tuner.cli.output import echo, json_option
-from tuner.model.errors import InputError
+from tuner.model.errors import InputError, TunerError
 from tuner.model.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -79,6 +80,14 @@ _gpu_option = click.option(
 @click.option(
     "--per", default="", metavar="METRIC", help="The metric that counts the work of a run, as in tokens."
 )
+@click.option(
+    "--phase",
+    default="",
+    metavar="NAME",
+    help="Run COMMAND once, and choose clock and power limit while it runs, by windows of the steps that it"
+    ' marks: with tuner.phase("NAME") around each, or echo NAME > $TUNER_MARKS.',
+)
+@search_option("window_s", text="With --phase: seconds of a window of steps at least. Default: 5.")
 @search_option("policy", default=OPTIONS["policy"].default)
 @search_option(
     "budget",
@@ -104,6 +113,7 @@ def run(
     metrics: tuple[str, ...],
     keep: tuple[str, ...],
     per: str,
+    phase: str,
     json_path: str | None,
     database: Path | None,
     device: str | None,
@@ -115,6 +125,8 @@ def run(
 
     Each trial is a whole run without a terminal, whose time and joules are measured. At the end the best one
     and the command as it stands take turns. Clocks and power limits are restored on every way out.
+
+    With --phase it is one run, which keeps the terminal, and whose exit code is passed on.
     """
     from tuner.cli.run import show_outcome
     from tuner.programs.measuring import open_runs
@@ -133,18 +145,27 @@ def run(
         metrics=metrics,
         keep=keep,
         per=per,
+        phase=phase,
     )
     request = SearchRequest(**options)
-    with (
-        orderly_stop("interrupted; runs that had ended are stored"),
-        RunProgress(request.objective, verbose=verbose) as progress,
-    ):
-        outcome = tune_program(
-            tuned, request, progress, open_runs, device=device, database=database, resume=resume
-        )
+    codes: list[int] = []  # of a program that was one run: its own work counts, whatever was found
+    opener = partial(open_runs, ended=codes.append)
+    try:
+        with (
+            orderly_stop("interrupted; runs that had ended are stored"),
+            RunProgress(request.objective, verbose=verbose, beside=bool(phase)) as progress,
+        ):
+            outcome = tune_program(
+                tuned, request, progress, opener, device=device, database=database, resume=resume
+            )
+    except TunerError as error:
+        if not codes:
+            raise
+        echo(f"Error: {error}", err=True)
+        sys.exit(codes[0])
     show_outcome(outcome, json_path, verbose=verbose)
-    if outcome.no_answer:
-        sys.exit(1)
+    if codes or outcome.no_answer:
+        sys.exit(*codes or (1,))
 
 
 @click.command("exec", context_settings=_COMMAND, short_help="Run a command with the answer of a run.")

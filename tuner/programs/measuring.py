@@ -11,7 +11,7 @@ from tuner.devices.base import Check, RunRecord
 from tuner.devices.gpu_users import require_exclusive_gpu
 from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.trace_result import ProgramTrace, result
-from tuner.joules.traces import CommandOutcome, Recorder, Unattended, run_traced
+from tuner.joules.traces import CommandOutcome, Recorder, Unattended, run_traced, running
 from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host, others_in_sight
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.settle import SettingLock
@@ -55,6 +55,8 @@ class ProgramRun:
         failure: how it failed, and in words; None where it succeeded.
         clock: that was seen, with throttle reasons.
         notes: on the joules, and on what was left running.
+        scatter: relative standard uncertainty of the duration; None for what whole runs have.
+        times: runs, or steps of a window, that it is the mean of; None for as many as were asked for.
     """
 
     duration_s: float
@@ -63,6 +65,8 @@ class ProgramRun:
     failure: tuple[Status, str] | None = None
     clock: ClockReading = _UNREAD
     notes: tuple[str, ...] = ()
+    scatter: float | None = None
+    times: int | None = None
 
 
 Runner = Callable[[Trial, float, int], ProgramRun]
@@ -175,7 +179,8 @@ class ProgramMeasurer:
         return max(_LEAST_ENDED_S, longest * self._default_s * self._times)
 
     def _measurement(self, run: ProgramRun) -> Measurement:
-        window_s = run.duration_s * self._times
+        times = self._times if run.times is None else run.times
+        window_s = run.duration_s * times
         if run.failure is not None:
             return Measurement((WorkloadResult(run.failure[0], detail=run.failure[1]),), window_s=window_s)
         units = self._program.units_of(run.metrics or {}, run.duration_s)
@@ -198,13 +203,13 @@ class ProgramMeasurer:
         return Measurement(
             (WorkloadResult(Status.OK, time_s, metrics=tuple((run.metrics or {}).items())),),
             makespan_s=time_s,
-            makespan_uncertainty_s=_TIME_REPEATS * time_s,
+            makespan_uncertainty_s=(_TIME_REPEATS if run.scatter is None else run.scatter) * time_s,
             energy=energy,
-            rounds=self._times,
+            rounds=times,
             window_s=window_s,
             clock_mhz=seen_mhz,
             flags=tuple(flags),
-            energy_total_j=0.0 if run.energy is None else run.energy.joules * self._times,
+            energy_total_j=0.0 if run.energy is None else run.energy.joules * times,
         )
 
     def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
@@ -381,15 +386,22 @@ class BystandingDevice:
 
 @contextmanager
 def open_runs(
-    device_spec: str | None, request: SearchRequest, program: Program, tell: Callable[[str], None]
+    device_spec: str | None,
+    request: SearchRequest,
+    program: Program,
+    tell: Callable[[str], None],
+    ended: Callable[[int], object] = int,
 ) -> Iterator[MeasurementSetup]:
     """Open sensors and controls of the GPU that a program runs on, and close them on every way out.
+
+    A program that is tuned in phases is started here, and its end is waited for.
 
     Args:
         device_spec: ``cuda:N``, a UUID or NVML's index; None for ``cuda:0``, or the first.
         request: whose objective, sensor, scope, clocks and power limits are wanted.
         program: what runs.
         tell: takes a sentence for the user.
+        ended: takes the exit code of a program that was tuned in phases.
 
     Raises:
         InputError: the objective needs joules, and no power sensor answers.
@@ -431,14 +443,27 @@ def open_runs(
         for control in (clocks, limits):
             if control is not None:
                 stack.callback(control.close)
-        measurer = ProgramMeasurer(
-            program,
-            TracedRuns(program, gpu, samplers, _readable(clocks)),
-            SettingLock(clocks, limits),
-            precision=request.energy_precision,
-            needs_energy=needs_energy,
-            tell=tell,
-        )
+        setting, readable = SettingLock(clocks, limits), _readable(clocks)
+        measurer: ProgramMeasurer
+        if program.phase:
+            from tuner.programs.phases import (  # noqa: PLC0415 - most have whole runs
+                WINDOW_S,
+                PhaseMeasurer,
+                StepWindows,
+            )
+
+            command = stack.enter_context(running(program.command, Recorder(samplers, readable), ended))
+            windows = StepWindows(command, program.phase, request.window_s or WINDOW_S, tell)
+            measurer = PhaseMeasurer(program, windows, setting, request.max_slowdown, tell=tell)
+        else:
+            measurer = ProgramMeasurer(
+                program,
+                TracedRuns(program, gpu, samplers, readable),
+                setting,
+                precision=request.energy_precision,
+                needs_energy=needs_energy,
+                tell=tell,
+            )
         stack.callback(measurer.close)
         sensor = samplers[0].info.name if samplers else None
         yield MeasurementSetup(device, measurer, clocks, no_clocks, sensor, 0.0, (), limits, no_limits)

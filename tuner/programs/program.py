@@ -184,6 +184,7 @@ class Program:
         metrics: what each run tells.
         keep: conditions on metrics; a run that breaks one is no answer.
         per: name of the metric that counts the work of a run; empty for none.
+        phase: of one long run, in whose steps clock and power limit are chosen; empty for whole runs.
     """
 
     command: tuple[str, ...]
@@ -194,6 +195,7 @@ class Program:
     metrics: tuple[Metric, ...] = ()
     keep: tuple[str, ...] = ()
     per: str = ""
+    phase: str = ""
 
     @classmethod
     def of_options(
@@ -206,6 +208,7 @@ class Program:
         metrics: Sequence[str] = (),
         keep: Sequence[str] = (),
         per: str = "",
+        phase: str = "",
     ) -> "Program":
         """The program that the options of ``tuner program run`` name.
 
@@ -235,6 +238,7 @@ class Program:
             tuple(map(Metric.parse, metrics)),
             tuple(keep),
             per,
+            phase,
         )
         program._check()
         return program
@@ -256,9 +260,13 @@ class Program:
             "metrics": [metric.text for metric in self.metrics],
             "keep": list(self.keep),
             "per": "" if self.counted is None else self.counted.name,
+            **({"phase": self.phase} if self.phase else {}),
         }
 
     def _check(self) -> None:
+        whole = {"--tunable or --env": self.tunables, "--metric": self.metrics}
+        if self.phase and (given := [option for option, values in whole.items() if values]):
+            raise InputError(f"--phase {self.phase}: it is one run, so leave {given[0]} out")
         names = [metric.name for metric in self.metrics]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

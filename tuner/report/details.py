@@ -210,6 +210,7 @@ def repeating_command(document: RunDocument) -> str:
         texts = {"--restrict": program["rules"], "--metric": program["metrics"], "--keep": program["keep"]}
         told = [word for option, values in texts.items() for value in values for word in (option, value)]
         told += ["--per", program["per"]] if program["per"] else []
+        told += ["--phase", program["phase"]] if program.get("phase") else []
         on = where if device != "host" else []
         words = [*on, *_options(document), *tunables, *told, "--", *program["command"]]
         return shlex.join(["tuner", "program", "run", *words])
