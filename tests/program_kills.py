@@ -11,7 +11,8 @@ from tuner.devices.sensors import open_clocks, open_power_limits
 from tuner.measurement.settle import SettingLock
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.trial import Energy, Trial
-from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun
+from tuner.programs.measuring import ProgramMeasurer, ProgramRun
+from tuner.programs.opening import BystandingDevice
 from tuner.programs.program import Program
 from tuner.programs.tuning import tune_program
 from tuner.report.progress import RunProgress

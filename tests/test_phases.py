@@ -218,7 +218,7 @@ def marks(*durations_s: float, each: str = "step", between: str = "") -> list[tu
     ids=["steady", "pause", "uneven", "evaluation", "slow"],
 )
 def test_a_window_holds_whole_steps_alone(script: list[tuple[float, str]], mean_s: float, steps: int) -> None:
-    """What lies between steps is left out, and a window that takes too long is cut."""
+    """Time between steps is left out, and a window that takes too long is cut."""
     windows = StepWindows(cast(RunningCommand, Scripted(*script)), "step", 5.0, list[str]().append)
     run = windows(Trial(()), 13.0, 4)
     assert (run.duration_s, run.times) == (pytest.approx(mean_s), steps)

@@ -24,7 +24,8 @@ from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Status, Trial
-from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun, TracedRuns
+from tuner.programs.measuring import ProgramMeasurer, ProgramRun, TracedRuns
+from tuner.programs.opening import BystandingDevice
 from tuner.programs.program import MetricError, Program
 from tuner.programs.tuning import tune_program
 from tuner.report.trials_table import goal

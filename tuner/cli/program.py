@@ -129,7 +129,7 @@ def run(
     With --phase it is one run, which keeps the terminal, and whose exit code is passed on.
     """
     from tuner.cli.run import show_outcome
-    from tuner.programs.measuring import open_runs
+    from tuner.programs.opening import open_runs
     from tuner.programs.program import Program
     from tuner.programs.tuning import tune_program
     from tuner.report.progress import RunProgress

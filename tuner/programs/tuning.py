@@ -33,7 +33,7 @@ _LEAST = 2 + _AT_THE_END  # the default and another setting
 Opener = Callable[
     [str | None, SearchRequest, Program, Callable[[str], None]], AbstractContextManager[MeasurementSetup]
 ]
-"""Opens what a program is measured with, as ``measuring.open_runs`` does."""
+"""Opens what a program is measured with, as ``opening.open_runs`` does."""
 
 
 def tune_program(

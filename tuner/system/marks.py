@@ -56,7 +56,7 @@ class phase:  # noqa: N801 - called like a function
 
     ``with tuner.phase("step"):`` around each step lets ``tuner program run --phase step`` choose clock and
     power limit while the program runs. A call alone ends where the next begins. It never blocks and never
-    raises, and costs about a microsecond where nobody listens.
+    raises, and takes some two microseconds where nobody listens.
 
     Args:
         name: of the phase; one line.
