@@ -10,6 +10,8 @@ The format, lowest and highest, in MHz and for power limits in W; ``"*"`` is eve
     "*" = [345, 1755]
     [power_limits]  # power limits that may be set, in W
     "*" = [200, 600]
+    [power_profiles]  # power profiles that may be set, by NVML's IDs
+    "*" = [0, 31]
     [powercap]  # whether energy counters of processors are read for the helper's group
     read = true
 """
@@ -27,7 +29,8 @@ from ..base import ClockReading, SettingState, kind_of
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
-_TABLES = {"baseline": "MHz", "limits": "MHz", "power_limits": "W"}
+_PROFILES = "power_profiles"
+_TABLES = {"baseline": "MHz", "limits": "MHz", "power_limits": "W", _PROFILES: "NVML's IDs"}
 _POWERCAP = "powercap"
 _NAME = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._:-]*")
 _HIGHEST = 100_000  # no clock in MHz and no limit in W is near it: kHz or mW were written
@@ -154,11 +157,13 @@ class ClockRules:
         limits_mhz: clocks that may be set; None for all that are supported.
         baseline_mhz: range to lock the GPU to after a reset; None to leave it unlocked.
         power_limits_w: power limits that may be set; None for all that are supported.
+        power_profiles: power profiles that may be set, by ID; None for all that are supported.
     """
 
     limits_mhz: Range | None = None
     baseline_mhz: Range | None = None
     power_limits_w: Range | None = None
+    power_profiles: Range | None = None
 
     def allowed(self, clocks_mhz: Sequence[int]) -> tuple[int, ...]:
         """Those of some clocks that may be set, highest first."""
@@ -167,6 +172,10 @@ class ClockRules:
     def allowed_w(self, limits_w: Sequence[int]) -> tuple[int, ...]:
         """Those of some power limits that may be set, highest first."""
         return _within(self.power_limits_w, limits_w)
+
+    def allowed_profiles(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """Those of some power profiles that may be set, highest ID first."""
+        return _within(self.power_profiles, numbers)
 
 
 def _within(bounds: Range | None, values: Sequence[int]) -> tuple[int, ...]:
@@ -208,11 +217,12 @@ class ClockConfig:
     baseline: Mapping[str, Range] = field(default_factory=dict)
     limits: Mapping[str, Range] = field(default_factory=dict)
     power_limits: Mapping[str, Range] = field(default_factory=dict)
+    power_profiles: Mapping[str, Range] = field(default_factory=dict)
     reads_powercap: bool = False
 
     def rules(self, gpu: str) -> ClockRules:
         """Return the rules for one GPU."""
-        tables = (self.limits, self.baseline, self.power_limits)
+        tables = (self.limits, self.baseline, self.power_limits, self.power_profiles)
         return ClockRules(*(ranges.get(gpu, ranges.get(EVERY)) for ranges in tables))
 
 
@@ -231,8 +241,8 @@ def load_config(path: Path) -> ClockConfig:
     unknown = sorted(document.keys() - {*_TABLES, _POWERCAP})
     if unknown:
         raise InputError(
-            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits], [power_limits]"
-            " and [powercap]"
+            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits], [power_limits],"
+            " [power_profiles] and [powercap]"
         )
     ranges = {table: _ranges(path, table, document.get(table, {})) for table in _TABLES}
     powercap = document.get(_POWERCAP, {})
@@ -251,6 +261,7 @@ def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: 
             raise InputError(f'{path}: {table}.{name!r}: name a GPU by its UUID or devfreq node, or "*"')
         # bool is an int to Python, and no clock
         whole = isinstance(ends, list) and len(ends) == _ENDS and all(type(end) is int for end in ends)
-        if not whole or not 0 < ends[0] <= ends[1] <= _HIGHEST:
+        least = 0 if table == _PROFILES else 1
+        if not whole or not least <= ends[0] <= ends[1] <= _HIGHEST:
             raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in {_TABLES[table]}")
     return {name: (ends[0], ends[1]) for name, ends in entries.items()}

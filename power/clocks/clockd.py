@@ -2,8 +2,8 @@
 
 ``tuner-clockd serve`` listens on a Unix socket, which systemd passes or it makes itself; ``tuner-clockd
 restore`` undoes what a killed helper left; ``tuner-clockd guard`` is what ``guardian.hire`` starts. It has no
-network, runs nobody's code, and can do nothing but set a clock that a GPU supports and the administrator
-allows, and take that back.
+network, runs nobody's code, and can do nothing but set a clock, power limit or power profile that a GPU
+supports and the administrator allows, and take that back.
 """
 
 import argparse
@@ -40,6 +40,7 @@ from .actuator import Actuator, ClockPaths, demand, load_config
 from .clockd_client import (
     MAX_REQUEST_BYTES,
     PROTOCOL,
+    SETTING,
     SOCKET,
     ClockRefusal,
     ClockRequest,
@@ -570,7 +571,7 @@ class ClockServer:
         return answer
 
     def _granted(self, client: _Client, request: ClockRequest) -> bytes:
-        if request.verb in ("set", "limit"):
+        if request.verb in SETTING:
             self._leases.set(client, request)
         elif request.verb == "reset":
             return granted(left=self._leases.reset(client))

@@ -12,20 +12,29 @@ from typing import TypeVar
 
 from tuner.model.errors import ClockError
 
-from ..base import POWER_LIMIT, ClockControl, ClockReading, PowerLimitControl, SettingState, kind_of
+from ..base import (
+    CLOCKS,
+    POWER_LIMIT,
+    POWER_PROFILE,
+    ClockControl,
+    ClockReading,
+    PowerLimitControl,
+    SettingState,
+    kind_of,
+)
 from ..nvml import clocks as nvml_clocks
-from ..nvml.clocks import NvmlPowerLimitActuator
+from ..nvml.clocks import NvmlPowerLimitActuator, NvmlPowerProfileActuator
 from ..nvml.library import NvmlGpu
 from . import devfreq
 from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, load_config, no_ruling
 from .clockd_client import SetterLink, helper_answers, reach
 from .guardian import hire
 from .journal import JournalEntry, SettingJournal, directories, is_undone, journals, runtime_directory
-from .lease import LeasedClocks, LeasedPowerLimit
+from .lease import LeasedClocks, LeasedPowerLimit, LeasedPowerProfile
 from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
 
-CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT)
+CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT, POWER_PROFILE)
 SYSTEM = ClockPaths()
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +49,8 @@ def open_actuator(
     """
     if control == POWER_LIMIT:
         return NvmlPowerLimitActuator(gpu, library=where.library, rules=rules)
+    if control == POWER_PROFILE:
+        return NvmlPowerProfileActuator(gpu, library=where.library, rules=rules)
     if control == nvml_clocks.CONTROL:
         return nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
     if control == devfreq.CONTROL:
@@ -132,6 +143,25 @@ def choose_limit_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> NvmlPow
         why = error
     actuator.close()
     raise why
+
+
+def open_power_profiles(gpu: str | int, where: ClockPaths | None = None) -> LeasedPowerProfile:
+    """Control of a GPU's power profile; opening it changes nothing, and asks nobody who may set it.
+
+    Raises:
+        ClockError: NVML does not know the GPU, or it has no power profiles.
+        InputError: the administrator's file is wrong.
+    """
+    where = where or SYSTEM
+    actuator = NvmlPowerProfileActuator(gpu, library=where.library, rules=_rules(where))
+    with ExitStack() as unless_right:
+        unless_right.callback(actuator.close)
+        if not actuator.supported():
+            raise ClockError(
+                f"{actuator.name} has no power profile that may be set; GPUs since Blackwell have"
+            )
+        unless_right.pop_all()
+    return LeasedPowerProfile(actuator, partial(_setter, actuator, where))
 
 
 def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
@@ -264,6 +294,12 @@ def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
     _reset(choose_limit_actuator(gpu, where), where)
 
 
+def reset_power_profile(gpu: str | int, where: ClockPaths | None = None) -> None:
+    """Have no power profile of a GPU requested, whoever did; see ``reset_power_limit``."""
+    where = where or SYSTEM
+    _reset(NvmlPowerProfileActuator(gpu, library=where.library, rules=_rules(where)), where)
+
+
 def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
         _demand_free(actuator, _others(where))
@@ -343,9 +379,9 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
                 )
             )
     folders = directories(where.directory)
-    # A journal of a power limit names a GPU too: NVML is how it would be read.
+    # A journal of a power limit or profile names a GPU too: NVML is how it would be read.
     in_journals = {
-        (nvml_clocks.CONTROL if journal.control == POWER_LIMIT else journal.control, journal.gpu)
+        (nvml_clocks.CONTROL if kind_of(journal.control) != CLOCKS else journal.control, journal.gpu)
         for folder in folders
         for journal in journals(folder)
     }

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from tuner.model.errors import ClockError, ClockLostError
 
 from ..base import ClockReading, kind_of
-from ..nvml.clocks import NvmlPowerLimitActuator, is_rounded
+from ..nvml.clocks import NvmlPowerLimitActuator, NvmlPowerProfileActuator, is_rounded
 from .actuator import Actuator, ClockActuator, demand
 from .clockd_client import PATIENCE_S, Answer, ClockRequest, SetterConnection, SetterLink, setting_request
 
@@ -62,7 +62,7 @@ class LeasedSetting(Generic[_A]):
         Whether the GPU follows is for the measurer to see, under load.
 
         Args:
-            value: MHz of a clock, watts of a power limit.
+            value: MHz of a clock, watts of a power limit, ID of a power profile.
 
         Raises:
             ClockPermissionError: it may not be set by whom this user may ask.
@@ -172,6 +172,14 @@ class LeasedPowerLimit(LeasedSetting[NvmlPowerLimitActuator]):
                 f"the power limit is {watts:g} W, not the {set_w} W that were set: another program changed it"
             )
         return watts
+
+
+class LeasedPowerProfile(LeasedSetting[NvmlPowerProfileActuator]):
+    """A power profile that is held; see ``LeasedSetting``."""
+
+    def names(self) -> dict[str, int]:
+        """See ``NvmlPowerProfileActuator.names``."""
+        return self._actuator.names()
 
 
 class _LeaseThread:

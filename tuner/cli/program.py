@@ -41,6 +41,13 @@ _gpu_option = click.option(
 @search_option("clocks", default="off")
 @search_option("power_limits", default="off")
 @click.option(
+    "--power-profiles",
+    "profiles",
+    metavar="NAMES",
+    help="Power profiles of the GPU to choose from, as in max-q,llm-training: 'all' are those that it has. No"
+    " profile is always among them.",
+)
+@click.option(
     "--tunable",
     "tunables",
     multiple=True,
@@ -107,6 +114,7 @@ _gpu_option = click.option(
 def run(
     command: tuple[str, ...],
     *,
+    profiles: str | None,
     tunables: tuple[str, ...],
     environment: tuple[str, ...],
     rules: tuple[str, ...],
@@ -146,6 +154,7 @@ def run(
         keep=keep,
         per=per,
         phase=phase,
+        profiles=_profiles(profiles, device),
     )
     request = SearchRequest(**options)
     codes: list[int] = []  # of a program that was one run: its own work counts, whatever was found
@@ -168,6 +177,21 @@ def run(
         sys.exit(*codes or (1,))
 
 
+def _profiles(wanted: str | None, device: str | None) -> list[str]:
+    """The power profiles that are asked for, by name.
+
+    Raises:
+        InputError: all are asked for, and the GPU has none.
+    """
+    if wanted != "all":
+        return [] if wanted is None else [name.strip() for name in wanted.split(",")]
+    from tuner.joules.watching import find_gpu
+    from tuner.programs.opening import power_profiles
+
+    with contextlib.closing(power_profiles(find_gpu(device, "tuner program run"))) as control:
+        return list(control.names())
+
+
 @click.command("exec", context_settings=_COMMAND, short_help="Run a command with the answer of a run.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @click.option(
@@ -184,7 +208,7 @@ def execute(command: tuple[str, ...], *, number: int, device: str | None, databa
     from tuner.cli.db import reading
     from tuner.joules.traces import run_attended
     from tuner.model.plan import Configuration
-    from tuner.programs.program import Program
+    from tuner.programs.program import AS_FOUND, PROFILE, Program
 
     with reading(database) as store:
         history = [] if store is None else store.history()
@@ -196,8 +220,10 @@ def execute(command: tuple[str, ...], *, number: int, device: str | None, databa
         Configuration(values)
     )
     with orderly_stop("interrupted before the command was started"), contextlib.ExitStack() as stack:
-        if best["clock_mhz"] is not None or best.get("power_limit_w") is not None:
-            _hold(stack, number, best, found, device)
+        profile = values.get(PROFILE, AS_FOUND)
+        settings = best["clock_mhz"], best.get("power_limit_w"), None if profile == AS_FOUND else profile
+        if any(setting is not None for setting in settings):
+            _hold(stack, number, settings, found, device)
         code = run_attended(words, environment)
     sys.exit(code)
 
@@ -222,11 +248,11 @@ def _answer(number: int, found: "StoredRun | None") -> tuple["TrialDocument", An
 def _hold(
     stack: contextlib.ExitStack,
     number: int,
-    best: "TrialDocument",
+    settings: tuple[int | None, int | None, Any],
     found: Any,  # noqa: ANN401 - the run
     device: str | None,
 ) -> None:
-    """Hold clock and power limit of a trial until the stack is closed.
+    """Hold clock, power limit and power profile of a trial until the stack is closed.
 
     Raises:
         InputError: the run is of a GPU of another name.
@@ -243,12 +269,19 @@ def _hold(
             " tuner program run measures here"
         )
     control.restore_stale()
-    if (clock_mhz := best["clock_mhz"]) is not None:
+    clock_mhz, limit_w, profile = settings
+    if clock_mhz is not None:
         clocks = stack.enter_context(contextlib.closing(control.open_control(gpu.gpu)))
         stack.enter_context(clocks.locked(clock_mhz))
-    if (limit_w := best.get("power_limit_w")) is not None:
+    if limit_w is not None:
         limits = stack.enter_context(contextlib.closing(control.open_power_limits(gpu.gpu)))
         stack.enter_context(limits.locked(limit_w))
+    if profile is not None:
+        profiles = stack.enter_context(contextlib.closing(control.open_power_profiles(gpu.gpu)))
+        if profile not in profiles.names():
+            raise InputError(f"--use {number}: {gpu.name} has no power profile {profile} any more")
+        stack.enter_context(profiles.locked(profiles.names()[profile]))
     held = [f"{clock_mhz} MHz"] if clock_mhz is not None else []
     held += [f"{limit_w} W at most"] if limit_w is not None else []
+    held += [f"power profile {profile}"] if profile is not None else []
     echo(f"held while it runs: {', '.join(held)}", err=True)

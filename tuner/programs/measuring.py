@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.joules.trace_result import ProgramTrace, result
@@ -18,7 +18,7 @@ from tuner.model.objective import COVERAGE
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.power.base import ClockControl, ClockReading, PowerSampler
-from tuner.programs.program import MetricError, Program
+from tuner.programs.program import PROFILE, MetricError, Program
 
 _SHORT_S = 2.0  # shorter runs are repeated until they take so long, where the sensor sees too little of one
 _MOST_TIMES = 1000
@@ -72,6 +72,7 @@ class ProgramMeasurer:
         precision: wanted of joules, relative.
         needs_energy: whether a run without joules is worth anything.
         tell: takes a sentence for the user.
+        profiles: IDs of the GPU's power profiles by name, where these are a tunable.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class ProgramMeasurer:
         precision: float,
         needs_energy: bool,
         tell: Callable[[str], None],
+        profiles: Mapping[str, int] | None = None,
     ) -> None:
         self._program, self._run, self._setting = program, run, setting
+        self._profiles = profiles or {}
         self._precision, self._needs_energy, self._tell = precision, needs_energy, tell
         self._default_s: float | None = None
         self._times = 1
@@ -113,7 +116,8 @@ class ProgramMeasurer:
             ClockError: the trial's clock or limit could not be set, held or restored.
             RunInterrupted: a signal came.
         """
-        with self._setting.held(trial.setting):
+        profile = self._profiles.get(str(trial.configurations[0].get(PROFILE)))
+        with self._setting.held(replace(trial.setting, power_profile=profile)):
             if self._default_s is None:
                 self._warm_up(trial)
             run = self._attempted(trial)

@@ -9,7 +9,7 @@ from tuner.devices.base import Check, RunRecord
 from tuner.devices.gpu_users import require_exclusive_gpu
 from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.traces import Recorder, running
-from tuner.joules.watching import THIS_HOST, gpu_for, opened, opened_host, others_in_sight
+from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host, others_in_sight
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import (
     ClockError,
@@ -24,9 +24,11 @@ from tuner.model.objective import Objective
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status
 from tuner.power.base import ClockControl, PowerSampler
+from tuner.power.clocks.control import open_power_profiles
+from tuner.power.clocks.lease import LeasedPowerProfile
 from tuner.programs.measuring import ProgramMeasurer, TracedRuns
 from tuner.programs.phases import WINDOW_S, PhaseMeasurer, StepWindows
-from tuner.programs.program import Program
+from tuner.programs.program import AS_FOUND, PROFILE, Program
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
 
@@ -151,10 +153,15 @@ def open_runs(
                     f"beware: joules and clocks are those of {gpu.name} alone, and the program may use"
                     f" {others} more; CUDA_VISIBLE_DEVICES={gpu.uuid} shows it this one alone"
                 )
-        for control in (clocks, limits):
+        profiles = power_profiles(gpu) if PROFILE in program.tunables else None
+        for control in (clocks, limits, profiles):
             if control is not None:
                 stack.callback(control.close)
-        setting, readable = SettingLock(clocks, limits), _readable(clocks)
+        names = {} if profiles is None else profiles.names()
+        for name in program.tunables.get(PROFILE, ()):
+            if name not in (*names, AS_FOUND):
+                raise InputError(f"--power-profiles {name}: {gpu.name} has {', '.join(names)}")
+        setting, readable = SettingLock(clocks, limits, profiles), _readable(clocks)
         measurer: ProgramMeasurer
         if program.phase:
             command = stack.enter_context(running(program.command, Recorder(samplers, readable), ended))
@@ -168,10 +175,23 @@ def open_runs(
                 precision=request.energy_precision,
                 needs_energy=needs_energy,
                 tell=tell,
+                profiles=names,
             )
         stack.callback(measurer.close)
         sensor = samplers[0].info.name if samplers else None
         yield MeasurementSetup(device, measurer, clocks, no_clocks, sensor, 0.0, (), limits, no_limits)
+
+
+def power_profiles(gpu: Gpu) -> LeasedPowerProfile:
+    """Control of a GPU's power profiles.
+
+    Raises:
+        InputError: it has none that may be set.
+    """
+    try:
+        return open_power_profiles(gpu.gpu)
+    except ClockError as error:
+        raise InputError(f"--power-profiles: {error}; leave it out") from error
 
 
 def _readable(clocks: ClockControl | None) -> ClockControl | None:

@@ -164,6 +164,9 @@ def _limited(seconds: float) -> Iterator[None]:
 
 # --- Tunables, and the program.
 
+PROFILE, AS_FOUND = "power_profile", "none"
+"""A tunable that is a power profile of the GPU, and no word of the command; its first value is no profile."""
+
 _WHEN = " if "
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _HASHED_BYTES = 2**24  # of files that the command names; of larger ones size and time
@@ -209,6 +212,7 @@ class Program:
         keep: Sequence[str] = (),
         per: str = "",
         phase: str = "",
+        profiles: Sequence[str] = (),
     ) -> "Program":
         """The program that the options of ``tuner program run`` name.
 
@@ -219,9 +223,13 @@ class Program:
             raise InputError(f"{command[0]}: no such program, or it may not be run")
         lists: dict[str, tuple[TunableValue, ...]] = {}
         conditions = {}
+        if profiles:
+            lists[PROFILE] = (AS_FOUND, *(name for name in dict.fromkeys(profiles) if name != AS_FOUND))
         for option, texts in (("--tunable", tunables), ("--env", environment)):
             for text in texts:
                 name, values, when = _tunable(option, text)
+                if name == PROFILE:
+                    raise InputError(f"{option} {text}: --power-profiles has this name; choose another")
                 if name in lists:
                     raise InputError(f"{option} {text}: {name} is named twice")
                 lists[name] = values
@@ -264,7 +272,7 @@ class Program:
         }
 
     def _check(self) -> None:
-        whole = {"--tunable or --env": self.tunables, "--metric": self.metrics}
+        whole = {"--tunable, --env and --power-profiles": self.tunables, "--metric": self.metrics}
         if self.phase and (given := [option for option, values in whole.items() if values]):
             raise InputError(f"--phase {self.phase}: it is one run, so leave {given[0]} out")
         names = [metric.name for metric in self.metrics]

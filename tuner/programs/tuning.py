@@ -74,8 +74,8 @@ def tune_program(
         raise InputError("--resume: a run that has ended does not go on; leave --phase or --resume out")
     if len(space) == 1 and request.clocks == request.power_limits == "off":
         raise InputError(
-            f"{program.command[0]}: there is nothing to choose; give --clocks, --power-limits, --tunable or"
-            " --env"
+            f"{program.command[0]}: there is nothing to choose; give --clocks, --power-limits,"
+            " --power-profiles, --tunable or --env"
         )
     with Store(database) as store, opener(device, request, program, listener.told) as setup:
         plan = _plan(program, replace(request, budget=runs - _AT_THE_END), setup)

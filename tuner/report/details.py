@@ -220,6 +220,8 @@ def repeating_command(document: RunDocument) -> str:
 def _tunable(program: ProgramDocument, name: str) -> tuple[str, str]:
     """The option that names a tunable of a program."""
     values, when = ",".join(map(str, program["tunables"][name])), program["conditions"].get(name)
+    if name == "power_profile":
+        return "--power-profiles", values
     option = "--env" if name in program["environment"] else "--tunable"
     return option, f"{name}={values}{f' if {when}' if when else ''}"
 
