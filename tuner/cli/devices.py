@@ -107,7 +107,7 @@ def show(*, spec: str | None, json_path: str | None) -> None:
     help="Request no power profile of this GPU (UUID or NVML's index), whoever did. Repeatable.",
 )
 def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...], profiled: tuple[str, ...]) -> None:
-    """Restore clocks, power limits and power profiles that a killed tuner left set.
+    """Restore clocks, power limits and profiles that a killed tuner left.
 
     The command restores what is in the journal, and skips a GPU that a living process holds. What has no
     journal entry needs an explicit --reset, --reset-power-limit or --reset-power-profile, which a living
