@@ -142,6 +142,23 @@ def test_the_clock_of_least_joules(tuned: Tuned) -> None:
     assert (tuned.state.locked_max_mhz, tuned.state.sets) == (0, 6)  # three, and there and back at the end
 
 
+def test_a_year_of_it_is_told(tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kilowatt-hours that the answer saves, and what they cost by the user's own factors."""
+    assert re.search(
+        r"a year without a break: [\d,]+ ± [\d,.]+ kWh less for the same work", tuned.result.stdout
+    )
+    monkeypatch.setenv("TUNER_PER_KWH", "0.5 EUR, 400 g")
+    (line,) = (line for line in tuner("show", "1").stdout.splitlines() if "a year without" in line)
+    kwh, eur, grams = (float(value.replace(",", "")) for value in re.findall(r"([\d.,]+) ±", line))
+    assert (eur, grams) == (pytest.approx(0.5 * kwh, rel=0.01), pytest.approx(400 * kwh, rel=0.01))
+    default = tuned.document["default"]
+    saved_w = (default["energy_j"] - tuned.document["best"]["energy_j"]) / default["time_s"]
+    assert kwh == pytest.approx(saved_w * 8766 / 1000, rel=0.05)
+    monkeypatch.setenv("TUNER_PER_KWH", "EUR")
+    refused = tuner("program", "run", "--clocks", "900", "--", "true")
+    assert (refused.exit_code, "TUNER_PER_KWH=EUR: write numbers with units" in refused.stderr) == (2, True)
+
+
 def test_a_run_is_tuned_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clocks are tried in windows of its steps; the best is held to its end, and its exit code passed on."""
     held = tmp_path / "held"

@@ -140,9 +140,11 @@ def run(
     from tuner.programs.opening import open_runs
     from tuner.programs.program import Program
     from tuner.programs.tuning import tune_program
+    from tuner.report.answer import per_kwh
     from tuner.report.progress import RunProgress
     from tuner.search.request import SearchRequest
 
+    per_kwh()  # a wrong one is told before anything runs
     if options["objective"] == "pareto":
         raise InputError("--objective pareto: a program has few runs; choose time, energy, edp or ed2p")
     tuned = Program.of_options(
