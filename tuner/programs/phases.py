@@ -172,6 +172,7 @@ _TRIES = 3
 _CHANGED = 0.05  # of the default from a window to the next: the work is another one
 _PROBE_S = 1.0
 _PART = 0.2  # of the bound that a probe may be off by
+_PERHAPS = 1.4  # times the bound: a probe that is slower is so not by chance
 _LEAST_BOUND = 0.002  # a smaller one is not told from chance by a probe
 _SURE = 4.0  # times the scatter of a probe, the bound
 
@@ -362,7 +363,8 @@ class PhaseMeasurer(ProgramMeasurer):
                 run = self._window(setting, steps, (1.0 + 2.0 * bound) * self._latest.duration_s * steps)
             slow = run.duration_s / self._latest.duration_s - 1.0
             if run.failure is not None or slow > bound:
-                return tuple(value for value in values if value > at)
+                least = at if slow < _PERHAPS * bound and run.failure is None else at + 1
+                return tuple(value for value in values if value >= least)
         return tuple(values)
 
     def keep(self, outcome: Outcome) -> None:
