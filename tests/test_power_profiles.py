@@ -169,7 +169,7 @@ def test_a_program_chooses_one(nvml: State, where: ClockPaths, tmp_path: Path) -
     assert (set(seen), nvml.requested_profiles) == ({0, 1 << MAX_Q, 1 << COMPUTE}, 0)
 
     words = ("program", "exec", *FIRST, "--use", "1", "--database", tmp_path / "tuner.db", "--")
-    process = begun(library(), tmp_path, *words, "cat", code=OWN + COMMAND)
+    process = begun(library(), tmp_path, *words, "sleep", "60", code=OWN + COMMAND)
     try:
         while not nvml.requested_profiles:
             with pytest.raises(subprocess.TimeoutExpired):

@@ -93,8 +93,8 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator
 
 
 def _rules(where: ClockPaths) -> Ruling:
-    """The administrator's rules, read when they are first asked for."""
-    return cache(lambda name: load_config(where.config).rules(name))
+    """The administrator's rules for this user, read when they are first asked for."""
+    return cache(lambda name: load_config(where.config).rules(name, os.getuid()))
 
 
 def open_control(gpu: str | int, where: ClockPaths | None = None) -> ClockControl:
