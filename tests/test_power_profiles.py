@@ -1,6 +1,5 @@
 """Power profiles through NVML: requested for a run, given back on every way out, others' left alone."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -169,13 +168,12 @@ def test_a_program_chooses_one(nvml: State, where: ClockPaths, tmp_path: Path) -
     assert (set(seen), nvml.requested_profiles) == ({0, 1 << MAX_Q, 1 << COMPUTE}, 0)
 
     words = ("program", "exec", *FIRST, "--use", "1", "--database", tmp_path / "tuner.db", "--")
-    process = begun(library(), tmp_path, *words, "sleep", "60", code=OWN + COMMAND)
-    try:
-        while not nvml.requested_profiles:
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.01)
-    finally:
-        process.terminate()
+    command = ("sh", "-c", "echo ready; exec sleep 60")
+    process = begun(library(), tmp_path, *words, *command, code=OWN + COMMAND)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert nvml.requested_profiles == 1 << MAX_Q
+    process.terminate()
     _, err = process.communicate(timeout=PATIENCE_S)
     assert "held while it runs: power profile max-q" in err
     assert nvml.requested_profiles == 0
