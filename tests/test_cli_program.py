@@ -222,6 +222,15 @@ def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:
     assert "held while it runs: 900 MHz" in err
 
 
+def test_a_command_finds_its_latest_run(tuned: Tuned) -> None:
+    """Without a number: the same words, the same files, such a GPU."""
+    words = ("program", "exec", *FIRST, "--", "sleep", "0.4")
+    process = begun(library(), tuned.folder, *words, code=OWN + COMMAND[2])
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, tuned.state.locked_max_mhz) == (0, 0)
+    assert "held while it runs: 900 MHz" in err
+
+
 @pytest.mark.parametrize(("shown", "others"), [(None, 1), (UUID, 0), (f"{UUID},{SECOND_UUID}", 1)])
 def test_other_gpus_are_told(
     tuned: Tuned, shown: str | None, others: int, monkeypatch: pytest.MonkeyPatch
@@ -256,6 +265,11 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
     ("words", "says"),
     [
         (("exec", "--use", "9"), "there is no such run"),
+        (("exec",), "name the COMMAND"),
+        (("exec", *FIRST, "--", "sleep", "0.5"), "no run has tuned this command"),
+        (("run", "--let", "x", "--", "true"), "write NAME=VALUE"),
+        (("run", "--let", "x=1", "--", "true"), "nothing in the command says {x}"),
+        (("run", "--let", "x=1", "--tunable", "x=1,2", "--", "echo", "{x}"), "x is a tunable"),
         (("exec", "--use", "1", "--database", "/nowhere/tuner.db"), "/nowhere/tuner.db"),
         (("run", "--", "no-such-program"), "no such program"),
         (("run", "--", "true"), "there is nothing to choose"),

@@ -89,7 +89,19 @@ def test_knobs_go_into_words_and_environment() -> None:
         {"THREADS": "1e-3"},  # as it was written
     )
     again = Program.of_document(json.loads(json.dumps(tuned.document())))
+    assert again.fingerprint == tuned.fingerprint
     assert again.rendered(last) == tuned.rendered(last)
+
+
+def test_what_is_lent_is_no_part_of_a_program(tmp_path: Path) -> None:
+    """Jobs of an array that differ by it are one program; one with another file is not."""
+    file = tmp_path / "train.py"
+    file.write_text("1")
+    seeds = [program("true", str(file), "{seed}", lent=(f"seed={seed}",)) for seed in (1, 2)]
+    assert [one.rendered(one.space()[0])[0][-1] for one in seeds] == ["1", "2"]
+    assert seeds[0].fingerprint == seeds[1].fingerprint
+    file.write_text("2")
+    assert program("true", str(file), "{seed}", lent=("seed=1",)).fingerprint != seeds[0].fingerprint
 
 
 @given(st.lists(st.text("abc{}x", max_size=6), max_size=4), st.integers(0, 99))

@@ -15,6 +15,8 @@ from tuner.model.errors import InputError, TunerError
 from tuner.model.options import OPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tuner.model.records import StoredRun
     from tuner.model.run_document import TrialDocument
 
@@ -27,6 +29,14 @@ def program() -> None:
 
 
 _COMMAND: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+_let_option = click.option(
+    "--let",
+    "lent",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="{NAME} in the command is VALUE, and no part of what is stored or looked up, as the seed of a job"
+    " of an array. May be repeated.",
+)
 _gpu_option = click.option(
     "--device",
     metavar="SPEC",
@@ -94,6 +104,7 @@ _gpu_option = click.option(
     help="Run COMMAND once, and choose clock and power limit while it runs, by windows of the steps that it"
     ' marks: with tuner.phase("NAME") around each, or echo NAME > $TUNER_MARKS.',
 )
+@_let_option
 @search_option("window_s", text="With --phase: seconds of a window of steps at least. Default: 5.")
 @search_option("policy", default=OPTIONS["policy"].default)
 @search_option(
@@ -122,6 +133,7 @@ def run(
     keep: tuple[str, ...],
     per: str,
     phase: str,
+    lent: tuple[str, ...],
     json_path: str | None,
     database: Path | None,
     device: str | None,
@@ -157,6 +169,7 @@ def run(
         per=per,
         phase=phase,
         profiles=_profiles(profiles, device),
+        lent=lent,
     )
     request = SearchRequest(**options)
     codes: list[int] = []  # of a program that was one run: its own work counts, whatever was found
@@ -197,30 +210,44 @@ def _profiles(wanted: str | None, device: str | None) -> list[str]:
 @click.command("exec", context_settings=_COMMAND, short_help="Run a command with the answer of a run.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @click.option(
-    "--use", "number", type=click.IntRange(min=1), required=True, metavar="RUN", help="Number of the run."
+    "--use",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="RUN",
+    help="Number of the run. Default: the latest of this COMMAND, its files as they are, on such a GPU.",
 )
+@_let_option
 @_gpu_option
 @database_option
-def execute(command: tuple[str, ...], *, number: int, device: str | None, database: Path | None) -> None:
+def execute(
+    command: tuple[str, ...],
+    *,
+    number: int | None,
+    lent: tuple[str, ...],
+    device: str | None,
+    database: Path | None,
+) -> None:
     """Run COMMAND with the tunables of a run's answer, at its clock and power limit, which are restored.
 
-    Without COMMAND, that of the run. It keeps the terminal, signals reach it, and its exit code is passed on.
-    The clock and the limit are held for the life of the command, and come back however that ends.
+    With --use and no COMMAND, that of the run. It keeps the terminal, signals reach it, and its exit code is
+    passed on. The clock and the limit are held for the life of the command, and come back however that ends.
     """
     from tuner.cli.db import reading
     from tuner.joules.traces import run_attended
     from tuner.model.plan import Configuration
-    from tuner.programs.program import AS_FOUND, PROFILE, Program
+    from tuner.programs.program import AS_FOUND, PROFILE, Program, lent_values
 
     with reading(database) as store:
         history = [] if store is None else store.history()
+    if number is None:
+        number = _latest(command, history, device)
     found = next((one for one in history if one.id == number), None)
     best, stored = _answer(number, found)
     tuned = Program.of_document(stored)
     (values,) = best["configurations"].values()
-    words, environment = Program(command or tuned.command, tuned.tunables, tuned.environment).rendered(
-        Configuration(values)
-    )
+    command = command or tuned.command
+    shown = Program(command, tuned.tunables, tuned.environment, lent=lent_values(command, lent))
+    words, environment = shown.rendered(Configuration(values))
     with orderly_stop("interrupted before the command was started"), contextlib.ExitStack() as stack:
         profile = values.get(PROFILE, AS_FOUND)
         settings = best["clock_mhz"], best.get("power_limit_w"), None if profile == AS_FOUND else profile
@@ -228,6 +255,34 @@ def execute(command: tuple[str, ...], *, number: int, device: str | None, databa
             _hold(stack, number, settings, found, device)
         code = run_attended(words, environment)
     sys.exit(code)
+
+
+def _latest(command: tuple[str, ...], history: "Sequence[StoredRun]", device: str | None) -> int:
+    """Number of the latest run with an answer for a command, its files and a GPU of the name.
+
+    Raises:
+        InputError: there is none.
+    """
+    from tuner.joules.watching import find_gpu
+    from tuner.programs.program import Program
+
+    if not command:
+        raise InputError("name the COMMAND, or a run of it by --use")
+    gpu = find_gpu(device, "tuner program exec")
+    for run in sorted(history, key=lambda run: -run.id):
+        stored = run.conditions["settings"].get("program")
+        if (
+            stored is not None
+            and tuple(stored["command"]) == command
+            and run.conditions["device"]["name"] == gpu.name
+            and run.answer is not None
+            and run.answer["best"] is not None
+            and Program.of_document(stored).fingerprint in run.conditions["sources"].values()
+        ):
+            return run.id
+    raise InputError(
+        f"{command[0]}: no run has tuned this command with these files on {gpu.name}; tuner program run does"
+    )
 
 
 def _answer(number: int, found: "StoredRun | None") -> tuple["TrialDocument", Any]:

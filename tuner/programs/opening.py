@@ -164,7 +164,9 @@ def open_runs(
         setting, readable = SettingLock(clocks, limits, profiles), _readable(clocks)
         measurer: ProgramMeasurer
         if program.phase:
-            command = stack.enter_context(running(program.command, Recorder(samplers, readable), ended))
+            command = stack.enter_context(
+                running(program.rendered(program.space()[0])[0], Recorder(samplers, readable), ended)
+            )
             windows = StepWindows(command, program.phase, request.window_s or WINDOW_S, tell)
             measurer = PhaseMeasurer(program, windows, setting, request.max_slowdown, tell=tell)
         else:

@@ -223,6 +223,7 @@ class PhaseMeasurer(ProgramMeasurer):
         self._window_s = windows.least_s
         self._slower = max_slowdown
         self._default = GpuSetting()
+        self._lowest = GpuSetting(0, 0)  # that is tried
         self._unused = True  # the first window of the default, which was made before the search
         self._known: set[Trial] = set()
 
@@ -265,6 +266,7 @@ class PhaseMeasurer(ProgramMeasurer):
             return plan
         clocks = self._within(plan.clocks_mhz, stones_mhz, 1.0 + 2.0 * self._slower, "clock_mhz")
         limits = self._within(plan.power_limits_w, stones_w, 1.0 + self._slower, "power_limit_w")
+        self._lowest = GpuSetting(min(clocks, default=0), min(limits, default=0))
         left = len(plan.clocks_mhz) - len(clocks), len(plan.power_limits_w) - len(limits)
         notices = [
             f"{count} of {len(values)} {name} are not tried, as they may be more than"
@@ -293,6 +295,15 @@ class PhaseMeasurer(ProgramMeasurer):
                 self._latest = self._at(self._default)
             self._unused = False
             return self._measurement(self._latest)
+        lowest = self._lowest
+        if any(
+            value is not None and value < (least or 0)
+            for value, least in (
+                (trial.clock_mhz, lowest.clock_mhz),
+                (trial.power_limit_w, lowest.power_limit_w),
+            )
+        ):  # the answer of an earlier run
+            return self._measurement(ProgramRun(0.0, failure=(Status.TIMEOUT, "may be too slow"), times=0))
         run = self._at(trial.setting)
         if trial not in self._known and run.failure is None:
             run = self._beside_default(trial, run)

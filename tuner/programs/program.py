@@ -187,6 +187,7 @@ class Program:
         metrics: what each run tells.
         keep: conditions on metrics; a run that breaks one is no answer.
         per: name of the metric that counts the work of a run; empty for none.
+        lent: values of placeholders that are no part of what the program is, as the seed of one job of many.
         phase: of one long run, in whose steps clock and power limit are chosen; empty for whole runs.
     """
 
@@ -199,6 +200,7 @@ class Program:
     keep: tuple[str, ...] = ()
     per: str = ""
     phase: str = ""
+    lent: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_options(
@@ -213,6 +215,7 @@ class Program:
         per: str = "",
         phase: str = "",
         profiles: Sequence[str] = (),
+        lent: Sequence[str] = (),
     ) -> "Program":
         """The program that the options of ``tuner program run`` name.
 
@@ -237,6 +240,9 @@ class Program:
                     conditions[name] = when
                 if option == "--tunable" and not any(f"{{{name}}}" in word for word in command):
                     raise InputError(f"{option} {text}: nothing in the command says {{{name}}}")
+        values = lent_values(command, lent)
+        if twice := sorted(values.keys() & lists.keys()):
+            raise InputError(f"--let {twice[0]}={values[twice[0]]}: {twice[0]} is a tunable")
         program = cls(
             tuple(command),
             lists,
@@ -247,6 +253,7 @@ class Program:
             tuple(keep),
             per,
             phase,
+            values,
         )
         program._check()
         return program
@@ -254,8 +261,17 @@ class Program:
     @classmethod
     def of_document(cls, document: ProgramDocument) -> "Program":
         """The program of a stored run."""
-        lists = {name: tuple(values) for name, values in document["tunables"].items()}
-        return cls(tuple(document["command"]), lists, tuple(document["environment"]))
+        return cls(
+            tuple(document["command"]),
+            {name: tuple(values) for name, values in document["tunables"].items()},
+            tuple(document["environment"]),
+            document["conditions"],
+            tuple(document["rules"]),
+            tuple(map(Metric, document["metrics"])),
+            tuple(document["keep"]),
+            document["per"],
+            document.get("phase", ""),
+        )
 
     def document(self) -> ProgramDocument:
         """The program as a stored run has it."""
@@ -361,7 +377,8 @@ class Program:
 
         A word with the placeholder of a tunable without a value there is left out; such a variable is unset.
         """
-        values = {f"{{{name}}}": str(configuration[name]) for name in self.tunables if name in configuration}
+        values = {f"{{{name}}}": value for name, value in self.lent.items()}
+        values |= {f"{{{name}}}": str(configuration[name]) for name in self.tunables if name in configuration}
         absent = [f"{{{name}}}" for name in self.tunables if name not in configuration]
         either = re.compile("|".join(map(re.escape, values)) or "(?!)")
         words = [
@@ -385,6 +402,23 @@ class Program:
         program = shutil.which(self.command[0])
         paths = [Path(word) for word in ([program] if program else []) + list(self.command[1:])]
         return digest([self.document(), [_content(path) for path in paths]])
+
+
+def lent_values(command: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """The values of ``--let NAME=VALUE``.
+
+    Raises:
+        InputError: it is none, or nothing in the command has the name.
+    """
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise InputError(f"--let {text}: write NAME=VALUE, as in seed=$SLURM_ARRAY_TASK_ID")
+        if not any(f"{{{name}}}" in word for word in command):
+            raise InputError(f"--let {text}: nothing in the command says {{{name}}}")
+        values[name] = value
+    return values
 
 
 def _tunable(option: str, text: str) -> tuple[str, tuple[TunableValue, ...], str]:
