@@ -165,7 +165,7 @@ WINDOW_S = 5.0
 _LEAST_STEPS = 8
 _FIRST_STEPS = 4  # that tell how long a window of so many seconds is
 _MOST_TIMES = 4  # windows may be longer than that, where steps differ much from each other
-_SCATTER = 0.004  # relative, of a window's time: what windows are made longer for
+_SCATTER, _SCATTER_OF_BOUND = 0.004, 0.003  # of a window's time, without a bound on it and with one
 _FLAT = 0.02  # windows of a default that has settled differ by no more
 _MOST_BEFORE = 6  # windows until it has
 _TRIES = 3
@@ -249,7 +249,8 @@ class PhaseMeasurer(ProgramMeasurer):
                 self._times = math.ceil(least)
                 run = self._window(self._default, self._times, math.inf)
                 own = (run.scatter or 0.0) * math.sqrt(run.times or 1)  # of a step
-                wanted = math.ceil(min(_MOST_TIMES * least, (own / _SCATTER) ** 2))
+                wanted_scatter = _SCATTER if self._slower is None else _SCATTER_OF_BOUND
+                wanted = math.ceil(min(_MOST_TIMES * least, (own / wanted_scatter) ** 2))
                 if wanted > self._times:
                     self._times = wanted
                     run = self._window(self._default, self._times, math.inf)
@@ -366,7 +367,7 @@ class PhaseMeasurer(ProgramMeasurer):
             if nearest < least:
                 followed = 1.0 if at == values[0] else min(1.0, max(0.0, slow) / (values[0] / at - 1.0))
                 likely = 1.0 + 0.5 * (1.0 + followed) * (at / nearest - 1.0)
-                if nearest == at or (1.0 + max(0.0, slow)) * likely > ratio:
+                if nearest == at or (1.0 + max(0.0, slow) + _PART * bound) * likely > ratio:
                     return tuple(value for value in values if value >= at)
             at = min((stone for stone in stones if least <= stone < at), default=nearest)
             setting = replace(self._default, **{name: at})

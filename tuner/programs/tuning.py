@@ -26,7 +26,7 @@ from tuner.space.occupancy import candidate
 
 _RUNS = 10  # of a program without tunables: six settings, and the best in turn with the default
 _MOST_RUNS = 40  # that are made unasked
-_WINDOWS = 14  # of a run that goes on, each of which takes seconds
+_WINDOWS = 12  # of a run that goes on, each of which takes seconds
 _AT_THE_END = 2 * PAIRS
 _LEAST = 2 + _AT_THE_END  # the default and another setting
 
