@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clock_kills import GuardedScene, both_scene
+from clock_kills import GuardedScene, both_scene, nvml_scene
 
 from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_power_limits
@@ -36,6 +36,11 @@ nothing = Path(directory) / "nothing"
 control.SYSTEM = ClockPaths(library, Path(devfreq), nothing, Path(directory), Path(socket))
 database = str(Path(directory).parent / "tuner.db")
 words = ["program", "exec", "--device", "0", "--use", "1", "--database", database, "--", "sleep", "0.02"]
+if settings == "clock":  # chosen while a run goes on
+    words = ["program", "run", "--device", "0", "--database", database, "--objective", "time", "--clocks"]
+    words += ["1500,900", "--budget", "6", "--window", "0.02", "--phase", "step", "--", "sh", "-c"]
+    words.append("for i in 1 2 3 4 5 6 7 8 9; do for j in 1 2 3 4 5 6 7 8 9; do echo step > $TUNER_MARKS;"
+                 " sleep 0.002; done; done")
 print("here", flush=True)  # imports hold nothing
 while True:
     try:
@@ -51,6 +56,13 @@ class ProgramScene(GuardedScene):
     """The command that holds, and its guardians."""
 
     script = HOLDER
+
+
+@contextmanager
+def phase_scene(folder: Path) -> Iterator[ProgramScene]:
+    """The clock of a fake H200 is chosen while a program runs, which marks its steps."""
+    with nvml_scene(folder) as scene:
+        yield ProgramScene("program-phase", scene._gpu, scene._where, scene.changed, scene.settings)
 
 
 @contextmanager

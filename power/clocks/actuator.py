@@ -291,7 +291,7 @@ def load_config(path: Path) -> ClockConfig:
     if not isinstance(reads, bool):
         raise InputError(f"{path}: {_POWERCAP} must be a table with read = true or false")
     own = {
-        name: ClockConfig(**{table: _ranges(path, table, tables[table], name) for table in tables})
+        name: ClockConfig({}, *(_ranges(path, table, tables.get(table, {}), name) for table in _OF_USERS))
         for name, tables in users.items()
     }
     return ClockConfig(**ranges, reads_powercap=reads, users=own)

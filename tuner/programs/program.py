@@ -240,9 +240,9 @@ class Program:
                     conditions[name] = when
                 if option == "--tunable" and not any(f"{{{name}}}" in word for word in command):
                     raise InputError(f"{option} {text}: nothing in the command says {{{name}}}")
-        values = lent_values(command, lent)
-        if twice := sorted(values.keys() & lists.keys()):
-            raise InputError(f"--let {twice[0]}={values[twice[0]]}: {twice[0]} is a tunable")
+        given = lent_values(command, lent)
+        if twice := sorted(given.keys() & lists.keys()):
+            raise InputError(f"--let {twice[0]}={given[twice[0]]}: {twice[0]} is a tunable")
         program = cls(
             tuple(command),
             lists,
@@ -253,7 +253,7 @@ class Program:
             tuple(keep),
             per,
             phase,
-            values,
+            given,
         )
         program._check()
         return program
@@ -275,7 +275,7 @@ class Program:
 
     def document(self) -> ProgramDocument:
         """The program as a stored run has it."""
-        return {
+        document: ProgramDocument = {
             "command": list(self.command),
             "tunables": {name: list(values) for name, values in self.tunables.items()},
             "environment": list(self.environment),
@@ -284,8 +284,10 @@ class Program:
             "metrics": [metric.text for metric in self.metrics],
             "keep": list(self.keep),
             "per": "" if self.counted is None else self.counted.name,
-            **({"phase": self.phase} if self.phase else {}),
         }
+        if self.phase:
+            document["phase"] = self.phase
+        return document
 
     def _check(self) -> None:
         whole = {"--tunable, --env and --power-profiles": self.tunables, "--metric": self.metrics}
