@@ -410,7 +410,7 @@ class PhaseMeasurer(ProgramMeasurer):
             return
         told = f"the rest took {steps} steps and {lasting(seconds)}"
         if joules is not None and "energy_saving" in changes:
-            parts = changes["energy_saving"], changes["energy_saving_interval"] or 0.0
-            saved = with_uncertainty(*(joules * steps * part for part in parts), "J")
+            whole_j, half = joules * steps, changes["energy_saving_interval"] or 0.0
+            saved = with_uncertainty(whole_j * changes["energy_saving"], whole_j * half, "J")
             told += f"; by the turns, {saved} were saved"
         self._tell(told)

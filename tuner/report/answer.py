@@ -361,7 +361,8 @@ def cost_line(document: RunDocument, *, verbose: bool = False) -> str:
     tuning took.
     """
     even, against = document.get("break_even"), document.get("against_default")
-    if (program_of(document) or {}).get("phase"):
+    program = program_of(document)
+    if program is not None and program.get("phase"):
         even = None  # what a run did while it was tuned was its work
     if even is None or against is None or even["saving_per_run"] == even["saving_interval"] == 0:
         return f"tuning took {_spent(document)}" if verbose else ""
