@@ -446,6 +446,13 @@ def test_one_that_turns_out_too_slow_leaves_the_turn_to_the_next(tmp_path: Path)
     assert ran[6:] == [1, 6, 5, 1, 1, 5]
 
 
+def test_one_that_is_not_told_from_the_default_has_the_turns_left(tmp_path: Path) -> None:
+    """Runs that the search has left of its budget go to the comparison, as long as it is open."""
+    _, ran = searched(lambda x: (10.0, 500.0 - (x == 4)), tmp_path, budget=16)
+    assert len(ran) == 16
+    assert ran[6:] == [1, 4, 4, 1, 1, 4, 4, 1, 1, 4]
+
+
 def test_the_default_stays_where_nothing_is_better(tmp_path: Path) -> None:
     """Nothing is run again then."""
     outcome, ran = searched(lambda x: (10.0 * x, 500.0 * x), tmp_path)

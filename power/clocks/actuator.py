@@ -290,10 +290,10 @@ def load_config(path: Path) -> ClockConfig:
     reads = powercap.get("read", False) if understood else None
     if not isinstance(reads, bool):
         raise InputError(f"{path}: {_POWERCAP} must be a table with read = true or false")
-    own = {
-        name: ClockConfig({}, *(_ranges(path, table, tables.get(table, {}), name) for table in _OF_USERS))
-        for name, tables in users.items()
-    }
+    own = {}
+    for name, tables in users.items():
+        limits, watts, profiles = (_ranges(path, table, tables.get(table, {}), name) for table in _OF_USERS)
+        own[name] = ClockConfig(limits=limits, power_limits=watts, power_profiles=profiles)
     return ClockConfig(**ranges, reads_powercap=reads, users=own)
 
 
