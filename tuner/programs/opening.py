@@ -29,6 +29,7 @@ from tuner.power.clocks.lease import LeasedPowerProfile
 from tuner.programs.measuring import ProgramMeasurer, TracedRuns
 from tuner.programs.phases import WINDOW_S, PhaseMeasurer, StepWindows
 from tuner.programs.program import AS_FOUND, PROFILE, Program
+from tuner.search.plan import choose_run_clocks, choose_run_limits
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
 
@@ -164,6 +165,8 @@ def open_runs(
         setting, readable = SettingLock(clocks, limits, profiles), _readable(clocks)
         measurer: ProgramMeasurer
         if program.phase:
+            choose_run_clocks(request, clocks, no_clocks)  # what cannot be is told before anything runs
+            choose_run_limits(request, limits, no_limits)
             command = stack.enter_context(
                 running(program.rendered(program.space()[0])[0], Recorder(samplers, readable), ended)
             )
