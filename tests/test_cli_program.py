@@ -269,6 +269,8 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("exec", *FIRST, "--", "sleep", "0.5"), "no run has tuned this command"),
         (("run", "--phase", "step", "--clocks", "1", "--", "no-such", "x"), "no such program"),
         (("run", "--phase", "step", "--clocks", "1", "--", "false"), "does not have 1 MHz"),
+        (("run", "--phase", "x" * 120, "--clocks", "900", "--", "true"), "give it a short name"),
+        (("run", "--window", "3", "--clocks", "900", "--", "true"), "--window 3: whole runs"),
         (("run", "--let", "x", "--", "true"), "write NAME=VALUE"),
         (("run", "--let", "x=1", "--", "true"), "nothing in the command says {x}"),
         (("run", "--let", "x=1", "--tunable", "x=1,2", "--", "echo", "{x}"), "x is a tunable"),

@@ -157,6 +157,10 @@ def run(
     from tuner.search.request import SearchRequest
 
     per_kwh()  # a wrong one is told before anything runs
+    if options["window_s"] is not None and not phase:
+        raise InputError(
+            f"--window {options['window_s']:g}: whole runs are as long as they are; give --phase, too"
+        )
     if options["objective"] == "pareto":
         raise InputError("--objective pareto: a program has few runs; choose time, energy, edp or ed2p")
     tuned = Program.of_options(

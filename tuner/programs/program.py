@@ -17,6 +17,7 @@ from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.run_document import ProgramDocument
 from tuner.model.typed import digest
+from tuner.system.marks import LABEL_CHARACTERS, ended
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, read_text
 
 if TYPE_CHECKING:
@@ -293,6 +294,8 @@ class Program:
         whole = {"--tunable, --env and --power-profiles": self.tunables, "--metric": self.metrics}
         if self.phase and (given := [option for option, values in whole.items() if values]):
             raise InputError(f"--phase {self.phase}: it is one run, so leave {given[0]} out")
+        if len(ended(self.phase)) > LABEL_CHARACTERS or not self.phase.isprintable():
+            raise InputError(f"--phase {self.phase!r}: give it a short name of one line, as in step")
         names = [metric.name for metric in self.metrics]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
