@@ -241,23 +241,7 @@ class PhaseMeasurer(ProgramMeasurer):
         """
         highest = [values[0] if values else None for values in (plan.clocks_mhz, plan.power_limits_w)]
         self._default = GpuSetting(*highest)
-        with self._setting.held(self._default):
-            run = self._window(self._default, _FIRST_STEPS, math.inf)
-            for _ in range(_MOST_BEFORE):
-                before_s = run.duration_s
-                least = max(_LEAST_STEPS, self._window_s / before_s)
-                self._times = math.ceil(least)
-                run = self._window(self._default, self._times, math.inf)
-                own = (run.scatter or 0.0) * math.sqrt(run.times or 1)  # of a step
-                wanted_scatter = _SCATTER if self._slower is None else _SCATTER_OF_BOUND
-                wanted = math.ceil(min(_MOST_TIMES * least, (own / wanted_scatter) ** 2))
-                if wanted > self._times:
-                    self._times = wanted
-                    run = self._window(self._default, self._times, math.inf)
-                if abs(run.duration_s / before_s - 1.0) <= _FLAT:
-                    break
-        self._first = self._latest = run
-        self._step_scatter = own
+        self._first = self._latest = run = self._settled_default()
         self._default_s = run.duration_s
         self._tell(
             f"a {self._program.phase} takes {si(run.duration_s, 's')}; a window is {self._times} of them,"
@@ -313,6 +297,25 @@ class PhaseMeasurer(ProgramMeasurer):
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Nothing: what a run has measured is of no use in another."""
+
+    def _settled_default(self) -> ProgramRun:
+        """A window of the default like the one before it, as long as the scatter of its steps asks for."""
+        scatter = _SCATTER if self._slower is None else _SCATTER_OF_BOUND
+        with self._setting.held(self._default):
+            run = self._window(self._default, _FIRST_STEPS, math.inf)
+            for _ in range(_MOST_BEFORE):
+                before_s = run.duration_s
+                least = max(_LEAST_STEPS, self._window_s / before_s)
+                self._times = math.ceil(least)
+                run = self._window(self._default, self._times, math.inf)
+                self._step_scatter = (run.scatter or 0.0) * math.sqrt(run.times or 1)
+                wanted = math.ceil(min(_MOST_TIMES * least, (self._step_scatter / scatter) ** 2))
+                if wanted > self._times:
+                    self._times = wanted
+                    run = self._window(self._default, self._times, math.inf)
+                if abs(run.duration_s / before_s - 1.0) <= _FLAT:
+                    break
+        return run
 
     def _at(self, setting: GpuSetting) -> ProgramRun:
         with self._setting.held(setting):
