@@ -39,9 +39,9 @@ words = ["program", "exec", "--device", "0", "--use", "1", "--database", databas
 if settings == "clock":  # chosen while a run goes on
     words = ["program", "run", "--device", "0", "--database", database, "--objective", "time", "--clocks"]
     words += ["1500,900", "--budget", "6", "--window", "0.02", "--phase", "step", "--", "sh", "-c"]
-    words.append("for i in 1 2 3 4 5 6 7 8 9; do for j in 1 2 3 4 5 6 7 8 9; do echo step > $TUNER_MARKS;"
-                 " sleep 0.002; done; done")
-print("here", flush=True)  # imports hold nothing
+    words.append("echo here; for i in $(seq 1000); do echo step > $TUNER_MARKS; sleep 0.002; done")
+else:
+    print("here", flush=True)  # imports hold nothing
 while True:
     try:
         main(words, prog_name="tuner")
