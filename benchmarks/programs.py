@@ -5,10 +5,14 @@ processes) run on seven modelled GPUs, by `tuner program run`'s own search: six 
 with the default. Times scatter by 0.3 % from run to run, joules by 0.5 %, standard deviations. The sweep
 knows every clock without noise. All numbers are modelled; no GPU is needed, and nothing is set.
 
+With `--phases` each program is one run of two hours, whose steps of half a second scatter by 2 %, on a GPU
+that takes 2 % more joules once it is warm: clocks are chosen in windows of these steps.
+
     python benchmarks/programs.py --out benchmarks/results/programs-modelled.json
 """
 
 import itertools
+import math
 import random
 import statistics
 import sys
@@ -29,6 +33,7 @@ from tuner.measurement.settle import SettingLock
 from tuner.model.objective import Objective
 from tuner.model.trial import Energy, Trial
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
+from tuner.programs.phases import WINDOW_S, PhaseMeasurer
 from tuner.programs.program import Program
 from tuner.programs.tuning import tune_program
 from tuner.search.request import SearchRequest
@@ -39,6 +44,9 @@ GPUS = ("jetson-tx1", "jetson-xavier", "jetson-orin", "v100", "a100", "h100", "h
 BOUND = 0.05
 TIME_NOISE, JOULES_NOISE = 0.003, 0.005
 TOP_S = 100.0  # a run at the highest clock
+RUN_S = 7200.0  # one that is tuned in phases
+STEP_S, STEP_NOISE = 0.5, 0.02  # of its steps
+WARMING, WARM_S = 0.02, 120.0  # joules that a warm GPU takes more, and its time constant
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,45 @@ def modelled(gpu: GpuModel, shape: Sequence[Phase], clock_mhz: float) -> tuple[f
     return total_s, total_j
 
 
+class ModelledSteps:
+    """Implements ``Windows`` of a run that goes on.
+
+    Attributes:
+        passed_s: since it began.
+        slowest: true slowdown of the slowest window.
+    """
+
+    least_s = WINDOW_S
+    over = True  # of the rest nothing is asked
+
+    def __init__(self, gpu: GpuModel, shape: Sequence[Phase], noise: random.Random) -> None:
+        self._gpu, self._shape, self._noise = gpu, shape, noise
+        self.passed_s = self.slowest = 0.0
+
+    def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:
+        """A window at the clock of a trial."""
+        time_s, joules = modelled(self._gpu, self._shape, trial.clock_mhz or 0)
+        self.slowest = max(
+            self.slowest, time_s / modelled(self._gpu, self._shape, self._gpu.clocks_mhz[0])[0] - 1.0
+        )
+        step_s, step_j = time_s / TOP_S * STEP_S, joules / TOP_S * STEP_S
+        times = max(1, min(times, int(most_s / step_s) if most_s < math.inf else times))
+        scatter = STEP_NOISE / math.sqrt(times)
+        factor = self._noise.gauss(1.0, scatter)
+        warm = 1.0 + WARMING * (1.0 - math.exp(-self.passed_s / WARM_S))
+        step_s *= factor * self._noise.gauss(1.0, JOULES_NOISE / 5.0)
+        step_j *= factor * self._noise.gauss(1.0, JOULES_NOISE) * warm
+        self.passed_s += step_s * times + 1.0 + step_s  # the clock settles, and a step begins
+        energy = Energy(
+            step_j, math.hypot(JOULES_NOISE, scatter) * step_j, step_j / step_s, "modelled", "gpu"
+        )
+        return ProgramRun(step_s, energy, clock=ClockReading(trial.clock_mhz), scatter=scatter, times=times)
+
+    def rest(self) -> tuple[int, float]:
+        """Nothing: what a clock takes is known."""
+        return 0, 0.0
+
+
 class Silent:
     """Hears a search, and counts its runs."""
 
@@ -130,7 +177,9 @@ class Outcome:
         loss: joules of the answer by those of the best allowed clock, less 1.
         slowdown: true one of the answer.
         measured_slowdown: as the turns with the default showed it.
-        runs: of the program in all.
+        runs: of the program in all; windows, where it is one run.
+        share: of that run that the choice took; 0 for whole runs.
+        slowest: true slowdown of its slowest window; 0 likewise.
     """
 
     gpu: str
@@ -142,13 +191,17 @@ class Outcome:
     slowdown: float
     measured_slowdown: float
     runs: int
+    share: float = 0.0
+    slowest: float = 0.0
 
 
-def search(gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Path) -> Outcome:
+def search(
+    gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Path, *, phases: bool = False
+) -> Outcome:
     """Search the clocks of one program, and hold the answer against the sweep."""
     shape = SHAPES[name]
     noise = random.Random(f"{gpu.name} {name} {bound} {seed}")  # noqa: S311 - no secrets
-    program = Program((name,))
+    program, steps = Program((name,), phase="step" if phases else ""), ModelledSteps(gpu, shape, noise)
 
     def run(trial: Trial, _most_s: float, _times: int) -> ProgramRun:
         time_s, joules = modelled(gpu, shape, trial.clock_mhz or 0)
@@ -161,14 +214,17 @@ def search(gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Pat
     def opened(spec: str | None, request: SearchRequest, *_: object) -> Iterator[MeasurementSetup]:
         device, _notice = open_device(spec)
         clocks, _why = open_clocks(device)
+        lock = SettingLock(clocks)
         measurer = ProgramMeasurer(
             program,
             run,
-            SettingLock(clocks),
+            lock,
             precision=request.energy_precision,
             needs_energy=True,
             tell=lambda _sentence: None,
         )
+        if phases:
+            measurer = PhaseMeasurer(program, steps, lock, bound, tell=lambda _sentence: None)
         yield MeasurementSetup(device, measurer, clocks, "", "modelled", 0.0, ())
         device.close()
 
@@ -194,6 +250,8 @@ def search(gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Pat
         true[clock_mhz][0] / top_s - 1.0,
         time.cost(answer[1]) / time.cost(default[1]) - 1.0,
         heard.runs,
+        steps.passed_s / RUN_S,
+        steps.slowest,
     )
 
 
@@ -207,6 +265,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, float | int]:
         "most_runs": max(one.runs for one in outcomes),
         "worst_slowdown": max(one.slowdown for one in outcomes),
         "worst_measured_slowdown": max(one.measured_slowdown for one in outcomes),
+        "mean_share": statistics.fmean(one.share for one in outcomes),
+        "most_share": max(one.share for one in outcomes),
+        "slowest_window": max(one.slowest for one in outcomes),
     }
 
 
@@ -215,6 +276,7 @@ def main() -> int:
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="searches of each program, GPU and bound")
     parser.add_argument("--bounded", action="store_true", help="searches under the slowdown limit alone")
+    parser.add_argument("--phases", action="store_true", help="one run of two hours, tuned while it goes on")
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
@@ -223,7 +285,7 @@ def main() -> int:
         for number, (gpu, shape, bound, seed) in enumerate(cases):
             place = Path(folder) / str(number)  # no search knows the answer of another
             place.mkdir()
-            outcomes.append(search(gpu_model(gpu), shape, bound, seed, place))
+            outcomes.append(search(gpu_model(gpu), shape, bound, seed, place, phases=options.phases))
     rows = {
         words: summary([one for one in outcomes if one.bound == bound]) for words, bound in bounds.items()
     }

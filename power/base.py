@@ -257,6 +257,22 @@ class PowerLimitControl(SettableLimits, Protocol):
         """Restore if needed and release."""
 
 
+class PowerProfileControl(Protocol):
+    """Sets the power profile of one GPU when the user asked for that."""
+
+    def names(self) -> dict[str, int]:
+        """IDs of the profiles that may be set, by name."""
+
+    def locked(self, number: int) -> AbstractContextManager[None]:
+        """Request a profile while the block runs, and no more after it; see ``PowerLimitControl.locked``."""
+
+    def demand_held(self) -> None:
+        """Raise a ClockLostError where a profile was asked for that is no longer held."""
+
+    def close(self) -> None:
+        """Restore if needed and release."""
+
+
 # --- Power and joules as they are read, measured and spent.
 
 _DRIFT = 0.01  # of the power: a smaller drift is an idle GPU's own, and told by the uncertainty only
@@ -500,9 +516,10 @@ class SpanEnergy:
     notes: tuple[str, ...] = ()
 
 
-# --- The settings of a GPU that are held for a run: its clocks, and its power limit.
+# --- The settings of a GPU that are held for a run: its clocks, its power limit, and its power profile.
 
 POWER_LIMIT = "powerlimit"  # how journal entries and requests name its control: letters alone
+POWER_PROFILE = "powerprofile"  # likewise
 
 
 @dataclass(frozen=True)
@@ -530,6 +547,9 @@ CLOCKS = GpuSettingKind("clocks", "are held", "clock", "MHz", "--clocks", "--res
 POWER_LIMITS = GpuSettingKind(
     "power limit", "is held", "power limit", "W", "--power-limits", "--reset-power-limit"
 )
+POWER_PROFILES = GpuSettingKind(
+    "power profile", "is held", "power profile", "in NVML's list", "--power-profiles", "--reset-power-profile"
+)
 
 
 SettingState = Mapping[str, str | int | list[int] | None]
@@ -538,7 +558,7 @@ SettingState = Mapping[str, str | int | list[int] | None]
 
 def kind_of(control: str) -> GpuSettingKind:
     """Return the kind of setting that a control sets."""
-    return POWER_LIMITS if control == POWER_LIMIT else CLOCKS
+    return {POWER_LIMIT: POWER_LIMITS, POWER_PROFILE: POWER_PROFILES}.get(control, CLOCKS)
 
 
 class LoadSource(Protocol):

@@ -50,7 +50,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, stop)
 print("here", flush=True)
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.control import open_control, open_power_limits
+from tuner.power.clocks.control import open_control, open_power_limits, open_power_profiles
 
 gpu, library, devfreq, directory, socket, settings = sys.argv[1:]
 nothing = Path(directory) / "nothing"
@@ -63,6 +63,9 @@ with ExitStack() as opened:
     if "limit" in settings:
         limits = opened.enter_context(closing(open_power_limits(gpu, where)))
         held.append((limits, itertools.cycle(limits.supported_w()[50::50])))
+    if "profile" in settings:
+        profiles = opened.enter_context(closing(open_power_profiles(gpu, where)))
+        held.append((profiles, itertools.cycle(profiles.names().values())))
     while True:
         with ExitStack() as locks:
             for control, values in held:
@@ -142,7 +145,7 @@ class GuardedScene:
         gpu: whose clock or power limit.
         where: fake NVML or fake devfreq, and a directory of the test's.
         changed: tells whether something is set.
-        settings: that are held: ``clock``, ``limit``, or both joined by a plus.
+        settings: that are held: ``clock``, ``limit``, ``profile``, or ``BOTH``.
     """
 
     roles: tuple[str, ...] = ("owner", "guardian")
@@ -229,6 +232,15 @@ def limit_scene(folder: Path) -> Iterator[GuardedScene]:
 
 
 @contextmanager
+def profile_scene(folder: Path) -> Iterator[GuardedScene]:
+    """The power profile of a fake NVML."""
+    with fake_nvml(folder) as state:
+        state.profile_bits = 0b1111
+        where = _where(folder, library=library())
+        yield GuardedScene("power-profile", UUID, where, lambda: bool(state.requested_profiles), "profile")
+
+
+@contextmanager
 def both_scene(folder: Path) -> Iterator[GuardedScene]:
     """Locked clocks and the power limit of a fake NVML at the same time."""
     with fake_nvml(folder) as state:
@@ -254,6 +266,7 @@ SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
     "nvml": nvml_scene,
     "devfreq": devfreq_scene,
     "power-limit": limit_scene,
+    "power-profile": profile_scene,
     "clock-and-limit": both_scene,
 }
 """Makes a scene in an empty folder."""

@@ -94,7 +94,7 @@ class FakeGpus:
     def __getitem__(self, name: str) -> FakeGpu:
         return self.gpus[name]
 
-    def open(self, control: str, gpu: str) -> FakeActuator:
+    def open(self, control: str, gpu: str, _user: int | None = None) -> FakeActuator:
         if control != FakeActuator.control or gpu not in self.gpus:
             raise ClockError(f"there is no {control} GPU {gpu}")
         return FakeActuator(self.gpus[gpu])

@@ -25,6 +25,7 @@ CALLS = (
     *("energy", "ring", "instant", "average", "usage", "clock", "reasons", "supported", "set", "reset"),
     *("applications", "set_applications", "reset_applications", "processes", "persistence", "mig"),
     *("temperature", "limit", "set_limit", "identity", "capability", "virtualization", "restriction", "load"),
+    *("profiles", "set_profile"),
 )
 _U32, _U64, _I32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
 
@@ -86,7 +87,7 @@ class Gpu(ctypes.Structure):
         ("default_limit_milliwatts", _U32),
         ("limit_sets", _U32),
         ("limit_step_milliwatts", _U32),
-        ("limit_spare", _U32),
+        *((name, _U32) for name in ("profile_bits", "requested_profiles")),
     ]
 
 

@@ -15,7 +15,7 @@ import clock_kills
 from clock_kills import GuardedScene, Scene, both_scene, devfreq_scene, limit_scene, nvml_scene
 from container_kills import contained, why_not
 from prepared_process import PreparedProcess
-from program_kills import program_scene
+from program_kills import phase_scene, program_scene
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.control import LeasedClocks, choose_actuator
@@ -127,6 +127,7 @@ SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
     "container-clock-and-limit": contained(both_scene),
     "container-devfreq": contained(devfreq_scene),
     "program-exec": program_scene,
+    "program-phase": phase_scene,
 }
 """Makes a scene in an empty folder."""
 

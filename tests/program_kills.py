@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clock_kills import GuardedScene, both_scene
+from clock_kills import GuardedScene, both_scene, nvml_scene
 
 from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_power_limits
 from tuner.measurement.settle import SettingLock
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.trial import Energy, Trial
-from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun
+from tuner.programs.measuring import ProgramMeasurer, ProgramRun
+from tuner.programs.opening import BystandingDevice
 from tuner.programs.program import Program
 from tuner.programs.tuning import tune_program
 from tuner.report.progress import RunProgress
@@ -35,7 +36,12 @@ nothing = Path(directory) / "nothing"
 control.SYSTEM = ClockPaths(library, Path(devfreq), nothing, Path(directory), Path(socket))
 database = str(Path(directory).parent / "tuner.db")
 words = ["program", "exec", "--device", "0", "--use", "1", "--database", database, "--", "sleep", "0.02"]
-print("here", flush=True)  # imports hold nothing
+if settings == "clock":  # chosen while a run goes on
+    words = ["program", "run", "--device", "0", "--database", database, "--objective", "time", "--clocks"]
+    words += ["1500,900", "--budget", "6", "--window", "0.02", "--phase", "step", "--", "sh", "-c"]
+    words.append("echo here; for i in $(seq 1000); do echo step > $TUNER_MARKS; sleep 0.002; done")
+else:
+    print("here", flush=True)  # imports hold nothing
 while True:
     try:
         main(words, prog_name="tuner")
@@ -50,6 +56,13 @@ class ProgramScene(GuardedScene):
     """The command that holds, and its guardians."""
 
     script = HOLDER
+
+
+@contextmanager
+def phase_scene(folder: Path) -> Iterator[ProgramScene]:
+    """The clock of a fake H200 is chosen while a program runs, which marks its steps."""
+    with nvml_scene(folder) as scene:
+        yield ProgramScene("program-phase", scene._gpu, scene._where, scene.changed, scene.settings)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -141,6 +142,56 @@ def test_the_clock_of_least_joules(tuned: Tuned) -> None:
     assert (tuned.state.locked_max_mhz, tuned.state.sets) == (0, 6)  # three, and there and back at the end
 
 
+def test_a_year_of_it_is_told(tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kilowatt-hours that the answer saves, and what they cost by the user's own factors."""
+    assert re.search(
+        r"a year without a break: [\d,]+ ± [\d,.]+ kWh less for the same work", tuned.result.stdout
+    )
+    monkeypatch.setenv("TUNER_PER_KWH", "0.5 EUR, 400 g")
+    (line,) = (line for line in tuner("show", "1").stdout.splitlines() if "a year without" in line)
+    kwh, eur, grams = (float(value.replace(",", "")) for value in re.findall(r"([\d.,]+) ±", line))
+    assert [eur, grams] == pytest.approx([0.5 * kwh, 400 * kwh], rel=0.01)
+    default = tuned.document["default"]
+    saved_w = (default["energy_j"] - tuned.document["best"]["energy_j"]) / default["time_s"]
+    assert kwh == pytest.approx(saved_w * 8766 / 1000, rel=0.05)
+    monkeypatch.setenv("TUNER_PER_KWH", "EUR")
+    refused = tuner("program", "run", "--clocks", "900", "--", "true")
+    assert (refused.exit_code, "TUNER_PER_KWH=EUR: write numbers with units" in refused.stderr) == (2, True)
+
+
+def test_a_run_is_tuned_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks are tried in windows of its steps; the best is held to its end, and its exit code passed on."""
+    held = tmp_path / "held"
+    steps = (
+        "import pathlib, sys, time; from tuner.system.marks import phase\n"
+        f"while not pathlib.Path({str(held)!r}).exists():\n"
+        "    with phase('step'): time.sleep(0.02)\n"
+        "print('out'); sys.exit(3)"
+    )
+    options = ("--clocks", "1980,900", "--budget", "6", "--energy-precision", "10%", "--window", "0.2")
+    words = ("program", "run", *FIRST, *options, "--phase", "step", "--json", tmp_path / "run.json", "--")
+    with gpu(tmp_path, monkeypatch) as state:
+        process = begun(library(), tmp_path, *words, sys.executable, "-c", steps, code=OWN + COMMAND[2])
+        assert process.stderr is not None
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if "held for the rest of the run" in line:
+                assert state.locked_max_mhz == 900
+                held.touch()
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, state.locked_max_mhz) == (3, 0), lines
+    document = json.loads((tmp_path / "run.json").read_text())
+    best, default = document["best"], document["default"]
+
+    assert (best["clock_mhz"], default["clock_mhz"]) == (900, 1980)
+    for trial, mhz in ((best, 900), (default, 1980)):
+        watts = IDLE_W + CORES_W * (mhz / 1980) ** 3
+        assert trial["energy_j"] == pytest.approx(watts * trial["time_s"], rel=0.05)
+    assert out.startswith("out\n")
+    assert any("were saved" in line for line in lines)
+
+
 def test_what_is_stored_is_shown(tuned: Tuned) -> None:
     """Other commands show a program like a run of kernels."""
     for words in (("history",), ("show", "1"), ("report", "1", "--output", str(tuned.folder / "run.html"))):
@@ -168,6 +219,15 @@ def test_the_answer_is_held_while_a_command_runs(tuned: Tuned) -> None:
 
     assert (process.returncode, tuned.state.locked_max_mhz) == (7, 0), err
     assert "ready" in out
+    assert "held while it runs: 900 MHz" in err
+
+
+def test_a_command_finds_its_latest_run(tuned: Tuned) -> None:
+    """Without a number: the same words, the same files, such a GPU."""
+    words = ("program", "exec", *FIRST, "--", "sleep", "0.4")
+    process = begun(library(), tuned.folder, *words, code=OWN + COMMAND[2])
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, tuned.state.locked_max_mhz) == (0, 0)
     assert "held while it runs: 900 MHz" in err
 
 
@@ -205,6 +265,15 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
     ("words", "says"),
     [
         (("exec", "--use", "9"), "there is no such run"),
+        (("exec",), "name the COMMAND"),
+        (("exec", *FIRST, "--", "sleep", "0.5"), "no run has tuned this command"),
+        (("run", "--phase", "step", "--clocks", "1", "--", "no-such", "x"), "no such program"),
+        (("run", "--phase", "step", "--clocks", "1", "--", "false"), "does not have 1 MHz"),
+        (("run", "--phase", "x" * 120, "--clocks", "900", "--", "true"), "give it a short name"),
+        (("run", "--window", "3", "--clocks", "900", "--", "true"), "--window 3: whole runs"),
+        (("run", "--let", "x", "--", "true"), "write NAME=VALUE"),
+        (("run", "--let", "x=1", "--", "true"), "nothing in the command says {x}"),
+        (("run", "--let", "x=1", "--tunable", "x=1,2", "--", "echo", "{x}"), "x is a tunable"),
         (("exec", "--use", "1", "--database", "/nowhere/tuner.db"), "/nowhere/tuner.db"),
         (("run", "--", "no-such-program"), "no such program"),
         (("run", "--", "true"), "there is nothing to choose"),

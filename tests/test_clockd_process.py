@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import pwd
 import random
 import signal
 import socket
@@ -93,6 +94,24 @@ def test_a_clock_is_set_by_the_helper(
         assert f":{helper.pid}:" in entry.owner
 
     assert (nvml.locked_max_mhz, nvml.sets) == (0, 1)
+
+
+def test_a_user_has_limits_of_its_own(where: ClockPaths, nvml: State, tmp_path: Path) -> None:
+    """The helper knows who asks by the kernel, whatever the client says or reads."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    rules = tmp_path / "clockd.toml"
+    rules.write_text(f'[users.{user}.limits]\n"*" = [900, 1500]\n')
+    process = start_helper(replace(where, config=rules))
+    try:
+        with closing(leased(UUID, where)) as clocks:
+            with pytest.raises(ClockError, match="has no clock of 345 MHz"), clocks.locked(345):
+                pass
+            with clocks.locked(900):
+                assert nvml.locked_max_mhz == 900
+    finally:
+        process.kill()
+        process.wait()
+    assert nvml.sets == 1
 
 
 def test_hostile_neighbours(

@@ -1,6 +1,8 @@
 """Who is asked to set a GPU's clock, what other users see of it, and the administrator's file."""
 
+import grp
 import os
+import pwd
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -128,6 +130,23 @@ def test_ranges_are_found_by_gpu(tmp_path: Path) -> None:
     assert found.rules("17000000.gpu").limits_mhz == (306, 306)
 
 
+def test_users_have_rules_of_their_own(tmp_path: Path) -> None:
+    """A user's own go before those of a group, and these before all others'; each table and GPU by itself."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    group = grp.getgrgid(pwd.getpwuid(os.getuid()).pw_gid).gr_name
+    found = config(
+        tmp_path,
+        '[limits]\n"*" = [345, 1755]\n[baseline]\n"*" = [345, 1410]\n[power_limits]\n"*" = [300, 700]\n'
+        f'[users."@{group}".limits]\n"*" = [500, 600]\n"GPU-2" = [510, 520]\n'
+        f'[users.{user}.limits]\n"GPU-1" = [900, 1410]\n[users.4294967.power_profiles]\n"*" = [0, 1]\n',
+    )
+    assert found.rules("GPU-1", os.getuid()) == ClockRules((900, 1410), (345, 1410), (300, 700))
+    assert found.rules("GPU-2", os.getuid()).limits_mhz == (510, 520)
+    assert found.rules("GPU-3", os.getuid()).limits_mhz == (500, 600)
+    assert found.rules("GPU-1", 4294967) == ClockRules((345, 1755), (345, 1410), (300, 700), (0, 1))
+    assert found.rules("GPU-1") == ClockRules((345, 1755), (345, 1410), (300, 700))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -143,6 +162,10 @@ def test_ranges_are_found_by_gpu(tmp_path: Path) -> None:
         ('[baseline]\n"*" = [345000000, 900000000]\n', "in MHz"),
         ('[baseline]\n"GPU 1" = [345, 900]\n', "name a GPU by its UUID"),
         ('[baseline]\n"../x" = [345, 900]\n', "name a GPU by its UUID"),
+        ("users = 1\n", "there may be tables limits, power_limits, power_profiles"),
+        ("[users]\nalice = 1\n", "users.alice: there may be tables"),
+        ('[users.alice.baseline]\n"*" = [345, 900]\n', "users.alice: there may be tables"),
+        ('[users.alice.limits]\n"*" = [900, 345]\n', "users.alice.limits.*: [900, 345] is not"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, says: str) -> None:

@@ -24,7 +24,8 @@ from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Status, Trial
-from tuner.programs.measuring import BystandingDevice, ProgramMeasurer, ProgramRun, TracedRuns
+from tuner.programs.measuring import ProgramMeasurer, ProgramRun, TracedRuns
+from tuner.programs.opening import BystandingDevice
 from tuner.programs.program import MetricError, Program
 from tuner.programs.tuning import tune_program
 from tuner.report.trials_table import goal
@@ -88,7 +89,19 @@ def test_knobs_go_into_words_and_environment() -> None:
         {"THREADS": "1e-3"},  # as it was written
     )
     again = Program.of_document(json.loads(json.dumps(tuned.document())))
+    assert again.fingerprint == tuned.fingerprint
     assert again.rendered(last) == tuned.rendered(last)
+
+
+def test_what_is_lent_is_no_part_of_a_program(tmp_path: Path) -> None:
+    """Jobs of an array that differ by it are one program; one with another file is not."""
+    file = tmp_path / "train.py"
+    file.write_text("1")
+    seeds = [program("true", str(file), "{seed}", lent=(f"seed={seed}",)) for seed in (1, 2)]
+    assert [one.rendered(one.space()[0])[0][-1] for one in seeds] == ["1", "2"]
+    assert seeds[0].fingerprint == seeds[1].fingerprint
+    file.write_text("2")
+    assert program("true", str(file), "{seed}", lent=("seed=1",)).fingerprint != seeds[0].fingerprint
 
 
 @given(st.lists(st.text("abc{}x", max_size=6), max_size=4), st.integers(0, 99))
@@ -431,6 +444,13 @@ def test_one_that_turns_out_too_slow_leaves_the_turn_to_the_next(tmp_path: Path)
     outcome, ran = searched(costs, tmp_path, max_slowdown=0.05)
     assert answer(outcome) == 5
     assert ran[6:] == [1, 6, 5, 1, 1, 5]
+
+
+def test_one_that_is_not_told_from_the_default_has_the_turns_left(tmp_path: Path) -> None:
+    """Runs that the search has left of its budget go to the comparison, as long as it is open."""
+    _, ran = searched(lambda x: (10.0, 500.0 - (x == 4)), tmp_path, budget=16)
+    assert len(ran) == 16
+    assert ran[6:] == [1, 4, 4, 1, 1, 4, 4, 1, 1, 4]
 
 
 def test_the_default_stays_where_nothing_is_better(tmp_path: Path) -> None:

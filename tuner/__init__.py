@@ -17,6 +17,7 @@ __all__ = [
     "judge",
     "linalg",
     "mark",
+    "phase",
     "plan",
     "scan",
     "tridiagonal",
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tuner.python.kernel import Kernel
     from tuner.python.result import Result
     from tuner.python.tuning import tune
-    from tuner.system.marks import mark
+    from tuner.system.marks import mark, phase
 else:
     _MODULES = {
         "Client": "tuner.client",
@@ -44,6 +45,7 @@ else:
         "energy": "tuner.joules",
         "judge": "tuner.python.judging",
         "mark": "tuner.system.marks",
+        "phase": "tuner.system.marks",
         "plan": "tuner.application",
     }
 

@@ -10,12 +10,20 @@ The format, lowest and highest, in MHz and for power limits in W; ``"*"`` is eve
     "*" = [345, 1755]
     [power_limits]  # power limits that may be set, in W
     "*" = [200, 600]
+    [power_profiles]  # power profiles that may be set, by NVML's IDs
+    "*" = [0, 31]
+    [users.alice.limits]  # the same tables for a user, or the members of "@group", in place of those
+    "*" = [900, 1410]
     [powercap]  # whether energy counters of processors are read for the helper's group
     read = true
 """
 
+import grp
+import os
+import pwd
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +35,9 @@ from ..base import ClockReading, SettingState, kind_of
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
-_TABLES = {"baseline": "MHz", "limits": "MHz", "power_limits": "W"}
+_PROFILES = "power_profiles"
+_TABLES = {"baseline": "MHz", "limits": "MHz", "power_limits": "W", _PROFILES: "NVML's IDs"}
+_USERS, _OF_USERS = "users", ("limits", "power_limits", _PROFILES)
 _POWERCAP = "powercap"
 _NAME = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._:-]*")
 _HIGHEST = 100_000  # no clock in MHz and no limit in W is near it: kHz or mW were written
@@ -154,11 +164,13 @@ class ClockRules:
         limits_mhz: clocks that may be set; None for all that are supported.
         baseline_mhz: range to lock the GPU to after a reset; None to leave it unlocked.
         power_limits_w: power limits that may be set; None for all that are supported.
+        power_profiles: power profiles that may be set, by ID; None for all that are supported.
     """
 
     limits_mhz: Range | None = None
     baseline_mhz: Range | None = None
     power_limits_w: Range | None = None
+    power_profiles: Range | None = None
 
     def allowed(self, clocks_mhz: Sequence[int]) -> tuple[int, ...]:
         """Those of some clocks that may be set, highest first."""
@@ -167,6 +179,10 @@ class ClockRules:
     def allowed_w(self, limits_w: Sequence[int]) -> tuple[int, ...]:
         """Those of some power limits that may be set, highest first."""
         return _within(self.power_limits_w, limits_w)
+
+    def allowed_profiles(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """Those of some power profiles that may be set, highest ID first."""
+        return _within(self.power_profiles, numbers)
 
 
 def _within(bounds: Range | None, values: Sequence[int]) -> tuple[int, ...]:
@@ -202,18 +218,46 @@ def demand(actuator: Actuator, value: int) -> None:
 class ClockConfig:
     """Ranges by GPU, in MHz and for power limits in W: a UUID, a devfreq node, or ``*`` for all others.
 
-    ``reads_powercap`` says whether energy counters are read for others.
+    ``reads_powercap`` says whether energy counters are read for others. ``users`` has the same of users, and
+    of groups as ``@name``.
     """
 
     baseline: Mapping[str, Range] = field(default_factory=dict)
     limits: Mapping[str, Range] = field(default_factory=dict)
     power_limits: Mapping[str, Range] = field(default_factory=dict)
+    power_profiles: Mapping[str, Range] = field(default_factory=dict)
     reads_powercap: bool = False
+    users: Mapping[str, "ClockConfig"] = field(default_factory=dict)
 
-    def rules(self, gpu: str) -> ClockRules:
-        """Return the rules for one GPU."""
-        tables = (self.limits, self.baseline, self.power_limits)
-        return ClockRules(*(ranges.get(gpu, ranges.get(EVERY)) for ranges in tables))
+    def rules(self, gpu: str, user: int | None = None) -> ClockRules:
+        """Return the rules for one GPU: a user's own go before those of groups, and these before all others.
+
+        Args:
+            gpu: its name.
+            user: number of the user who is to set it, as the kernel tells it; None for nobody's rules.
+        """
+        names = _names_of(user) if self.users and user is not None else ()
+        configs = [*(self.users[name] for name in names if name in self.users), self]
+
+        def ruled(table: str) -> Range | None:
+            tables = (getattr(config, table) for config in configs)
+            found = (ranges.get(gpu, ranges.get(EVERY)) for ranges in tables)
+            return next((ends for ends in found if ends is not None), None)
+
+        return ClockRules(*map(ruled, ("limits", "baseline", "power_limits", _PROFILES)))
+
+
+def _names_of(user: int) -> list[str]:
+    """The names that a user's rules may stand under: its own, its number, and its groups."""
+    try:
+        known = pwd.getpwuid(user)
+    except KeyError:
+        return [str(user)]
+    groups = []
+    for number in os.getgrouplist(known.pw_name, known.pw_gid):
+        with suppress(KeyError):
+            groups.append(f"@{grp.getgrgid(number).gr_name}")
+    return [known.pw_name, str(user), *groups]
 
 
 def load_config(path: Path) -> ClockConfig:
@@ -228,22 +272,39 @@ def load_config(path: Path) -> ClockConfig:
         return ClockConfig()
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not TOML
         raise InputError(f"{path}: {error}") from error
-    unknown = sorted(document.keys() - {*_TABLES, _POWERCAP})
+    unknown = sorted(document.keys() - {*_TABLES, _POWERCAP, _USERS})
     if unknown:
         raise InputError(
-            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits], [power_limits]"
-            " and [powercap]"
+            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits], [power_limits],"
+            " [power_profiles], [users] and [powercap]"
         )
     ranges = {table: _ranges(path, table, document.get(table, {})) for table in _TABLES}
+    users = document.get(_USERS, {})
+    for name, tables in users.items() if isinstance(users, dict) else [("", None)]:
+        if not isinstance(tables, dict) or not tables.keys() <= set(_OF_USERS):
+            raise InputError(
+                f"{path}: {_USERS}.{name}: there may be tables {', '.join(_OF_USERS)} of a user or @group"
+            )
     powercap = document.get(_POWERCAP, {})
     understood = isinstance(powercap, dict) and powercap.keys() <= {"read"}
     reads = powercap.get("read", False) if understood else None
     if not isinstance(reads, bool):
         raise InputError(f"{path}: {_POWERCAP} must be a table with read = true or false")
-    return ClockConfig(**ranges, reads_powercap=reads)
+    own = {}
+    for name, tables in users.items():
+        limits, watts, profiles = (_ranges(path, table, tables.get(table, {}), name) for table in _OF_USERS)
+        own[name] = ClockConfig(limits=limits, power_limits=watts, power_profiles=profiles)
+    return ClockConfig(**ranges, reads_powercap=reads, users=own)
 
 
-def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: ANN401 - whatever TOML holds
+def _ranges(
+    path: Path,
+    table: str,
+    entries: Any,  # noqa: ANN401 - whatever TOML holds
+    user: str = "",
+) -> dict[str, Range]:
+    unit, least = _TABLES[table], 0 if table == _PROFILES else 1
+    table = f"{_USERS}.{user}.{table}" if user else table
     if not isinstance(entries, dict):
         raise InputError(f'{path}: {table} must be a table of ranges, e.g. "*" = [345, 1410]')
     for name, ends in entries.items():
@@ -251,6 +312,6 @@ def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: 
             raise InputError(f'{path}: {table}.{name!r}: name a GPU by its UUID or devfreq node, or "*"')
         # bool is an int to Python, and no clock
         whole = isinstance(ends, list) and len(ends) == _ENDS and all(type(end) is int for end in ends)
-        if not whole or not 0 < ends[0] <= ends[1] <= _HIGHEST:
-            raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in {_TABLES[table]}")
+        if not whole or not least <= ends[0] <= ends[1] <= _HIGHEST:
+            raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in {unit}")
     return {name: (ends[0], ends[1]) for name, ends in entries.items()}

@@ -2,8 +2,8 @@
 
 ``tuner-clockd serve`` listens on a Unix socket, which systemd passes or it makes itself; ``tuner-clockd
 restore`` undoes what a killed helper left; ``tuner-clockd guard`` is what ``guardian.hire`` starts. It has no
-network, runs nobody's code, and can do nothing but set a clock that a GPU supports and the administrator
-allows, and take that back.
+network, runs nobody's code, and can do nothing but set a clock, power limit or power profile that a GPU
+supports and the administrator allows, and take that back.
 """
 
 import argparse
@@ -40,6 +40,7 @@ from .actuator import Actuator, ClockPaths, demand, load_config
 from .clockd_client import (
     MAX_REQUEST_BYTES,
     PROTOCOL,
+    SETTING,
     SOCKET,
     ClockRefusal,
     ClockRequest,
@@ -158,8 +159,11 @@ _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0  # a GPU that is lost stays so until somebody acts
 _LOG = logging.getLogger(__name__)
 
-OpenActuator = Callable[[str, str], Actuator]
-"""Opens the actuator of a control for a GPU, by their names; raises a ClockError if there is none."""
+OpenActuator = Callable[[str, str, int | None], Actuator]
+"""Opens the actuator of a control for a GPU, by their names, under the rules for a user, by number.
+
+Raises a ClockError if there is none.
+"""
 
 
 class _ClientLease:
@@ -254,8 +258,13 @@ class Leases:
     def __len__(self) -> int:
         return len(self._by_holder)
 
-    def set(self, holder: Hashable, request: ClockRequest) -> None:
+    def set(self, holder: Hashable, request: ClockRequest, user: int | None = None) -> None:
         """Hold a setting of a GPU for ``holder``; a client's first success makes it the owner.
+
+        Args:
+            holder: which client.
+            request: of it.
+            user: whose rules hold.
 
         Raises:
             ClockRefusal: another client holds it, or this one holds another.
@@ -269,7 +278,7 @@ class Leases:
                 raise ClockRefusal("busy", f"this connection holds {present}: open another for {request.gpu}")
             lease.set(request.value)
         else:
-            lease = self._by_holder[holder] = self._opened(request)
+            lease = self._by_holder[holder] = self._opened(request, user)
             try:
                 lease.set(request.value)
             except BaseException:
@@ -322,14 +331,14 @@ class Leases:
         for holder in list(self._by_holder):
             self.drop(holder)
 
-    def _opened(self, request: ClockRequest) -> _ClientLease:
+    def _opened(self, request: ClockRequest, user: int | None) -> _ClientLease:
         kind = kind_of(request.control)
         for holder, lease in self._by_holder.items():
             if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
                 raise ClockRefusal(
                     "busy", f"the {kind.name} of {request.gpu} {kind.held} by {holder}: wait for it or end it"
                 )
-        actuator = self._open_actuator(request.control, request.gpu)
+        actuator = self._open_actuator(request.control, request.gpu, user)
         if (actuator.control, actuator.gpu) != (request.control, request.gpu):
             actuator.close()
             raise ClockRefusal("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
@@ -569,8 +578,8 @@ class ClockServer:
         return answer
 
     def _granted(self, client: _Client, request: ClockRequest) -> bytes:
-        if request.verb in ("set", "limit"):
-            self._leases.set(client, request)
+        if request.verb in SETTING:
+            self._leases.set(client, request, client.uid)
         elif request.verb == "reset":
             return granted(left=self._leases.reset(client))
         elif request.verb == "energy":
@@ -634,7 +643,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcomes = restore_stale(directory, undo(where))
             return int(any(outcome.state == "failed" for outcome in outcomes))
         rules = load_config(where.config).rules
-        opened = partial(open_actuator, where=where, rules=rules)
+
+        def opened(control: str, gpu: str, user: int | None) -> Actuator:
+            return open_actuator(control, gpu, where, partial(rules, user=user))
+
         if options.command == "guard":
             leases = Leases(directory, opened, undo(where), owner=options.owner, patience_s=HANDOVER_S)
             return _guard(leases, options)

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 
-from ..base import POWER_LIMIT
+from ..base import POWER_LIMIT, POWER_PROFILE
 
 # --- The protocol of ``tuner-clockd``: one JSON object per line, in turns.
 #
@@ -24,6 +24,7 @@ from ..base import POWER_LIMIT
 #     {"verb": "hello"}
 #     {"verb": "set", "control": "nvml", "gpu": "GPU-6f0d...", "mhz": 900}
 #     {"verb": "limit", "gpu": "GPU-6f0d...", "watts": 450}
+#     {"verb": "profile", "gpu": "GPU-6f0d...", "profile": 1}
 #     {"verb": "renew"}
 #     {"verb": "reset"}
 #     {"verb": "energy", "zone": "package-0"}
@@ -46,6 +47,7 @@ _FIELDS: dict[str, dict[str, type]] = {
     "hello": {},
     "set": {"control": str, "gpu": str, "mhz": int},
     "limit": {"gpu": str, "watts": int},
+    "profile": {"gpu": str, "profile": int},
     "renew": {},
     "reset": {},
     "energy": {"zone": str},
@@ -61,16 +63,24 @@ class ClockRequest:
     gpu: str = ""
     mhz: int = 0
     watts: int = 0
+    profile: int = 0
     zone: str = ""
 
     @property
     def value(self) -> int:
         """Requested value, in the unit of the setting."""
-        return self.watts if self.verb == "limit" else self.mhz
+        return {"limit": self.watts, "profile": self.profile}.get(self.verb, self.mhz)
+
+
+_CONTROLS = {"limit": POWER_LIMIT, "profile": POWER_PROFILE}  # of verbs that name none
+SETTING = ("set", *_CONTROLS)
+"""Verbs that set something."""
 
 
 def setting_request(control: str, gpu: str, value: int) -> ClockRequest:
-    """The request that holds a GPU at a clock in MHz, or at a power limit in W."""
+    """The request that holds a GPU at a clock in MHz, at a power limit in W, or at a power profile."""
+    if control == POWER_PROFILE:
+        return ClockRequest("profile", control, gpu, profile=value)
     if control == POWER_LIMIT:
         return ClockRequest("limit", control, gpu, watts=value)
     return ClockRequest("set", control, gpu, mhz=value)
@@ -135,10 +145,10 @@ def parse_request(line: bytes) -> ClockRequest:
             raise ClockRefusal(
                 "malformed", f'"{name}" must be {"a whole number" if kind is int else "a text"}'
             )
-    if verb == "limit":
-        record["control"] = POWER_LIMIT
+    if verb in _CONTROLS:
+        record["control"] = _CONTROLS[verb]
     request = ClockRequest(verb, **record)
-    if verb in ("set", "limit"):
+    if verb in SETTING:
         _check(request)
     if verb == "energy" and not _ZONE.fullmatch(request.zone):
         raise ClockRefusal("malformed", '"zone" must be a package or its DRAM, e.g. package-0 or dram-0')
@@ -146,7 +156,7 @@ def parse_request(line: bytes) -> ClockRequest:
 
 
 def _check(request: ClockRequest) -> None:
-    disguised = request.verb == "set" and request.control == POWER_LIMIT  # a power limit given as a clock
+    disguised = request.verb == "set" and request.control in _CONTROLS.values()  # another given as a clock
     if not request.control.isascii() or not request.control.isalpha() or disguised:
         raise ClockRefusal("malformed", '"control" must be the name of a clock control, e.g. nvml')
     if not _GPU.fullmatch(request.gpu):

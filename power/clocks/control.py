@@ -16,9 +16,18 @@ from typing import Generic, TypeVar
 
 from tuner.model.errors import ClockError, ClockLostError
 
-from ..base import POWER_LIMIT, ClockControl, ClockReading, PowerLimitControl, SettingState, kind_of
+from ..base import (
+    CLOCKS,
+    POWER_LIMIT,
+    POWER_PROFILE,
+    ClockControl,
+    ClockReading,
+    PowerLimitControl,
+    SettingState,
+    kind_of,
+)
 from ..nvml import clocks as nvml_clocks
-from ..nvml.clocks import NvmlPowerLimitActuator, is_rounded
+from ..nvml.clocks import NvmlPowerLimitActuator, NvmlPowerProfileActuator, is_rounded
 from ..nvml.library import NvmlGpu
 from . import devfreq
 from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, demand, load_config, no_ruling
@@ -100,7 +109,7 @@ class LeasedSetting(Generic[_A]):
         Whether the GPU follows is for the measurer to see, under load.
 
         Args:
-            value: MHz of a clock, watts of a power limit.
+            value: MHz of a clock, watts of a power limit, ID of a power profile.
 
         Raises:
             ClockPermissionError: it may not be set by whom this user may ask.
@@ -212,6 +221,14 @@ class LeasedPowerLimit(LeasedSetting[NvmlPowerLimitActuator]):
         return watts
 
 
+class LeasedPowerProfile(LeasedSetting[NvmlPowerProfileActuator]):
+    """A power profile that is held; see ``LeasedSetting``."""
+
+    def names(self) -> dict[str, int]:
+        """See ``NvmlPowerProfileActuator.names``."""
+        return self._actuator.names()
+
+
 class _LeaseThread:
     """A connection that a thread keeps alive; whatever breaks it is remembered.
 
@@ -290,7 +307,7 @@ class _LeaseThread:
 
 # --- Controls: opened by name, and restored where something is left set.
 
-CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT)
+CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT, POWER_PROFILE)
 SYSTEM = ClockPaths()
 
 
@@ -304,6 +321,8 @@ def open_actuator(
     """
     if control == POWER_LIMIT:
         return NvmlPowerLimitActuator(gpu, library=where.library, rules=rules)
+    if control == POWER_PROFILE:
+        return NvmlPowerProfileActuator(gpu, library=where.library, rules=rules)
     if control == nvml_clocks.CONTROL:
         return nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
     if control == devfreq.CONTROL:
@@ -346,8 +365,8 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator
 
 
 def _rules(where: ClockPaths) -> Ruling:
-    """The administrator's rules, read when they are first asked for."""
-    return cache(lambda name: load_config(where.config).rules(name))
+    """The administrator's rules for this user, read when they are first asked for."""
+    return cache(lambda name: load_config(where.config).rules(name, os.getuid()))
 
 
 def open_control(gpu: str | int, where: ClockPaths | None = None) -> ClockControl:
@@ -396,6 +415,25 @@ def choose_limit_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> NvmlPow
         why = error
     actuator.close()
     raise why
+
+
+def open_power_profiles(gpu: str | int, where: ClockPaths | None = None) -> LeasedPowerProfile:
+    """Control of a GPU's power profile; opening it changes nothing, and asks nobody who may set it.
+
+    Raises:
+        ClockError: NVML does not know the GPU, or it has no power profiles.
+        InputError: the administrator's file is wrong.
+    """
+    where = where or SYSTEM
+    actuator = NvmlPowerProfileActuator(gpu, library=where.library, rules=_rules(where))
+    with ExitStack() as unless_right:
+        unless_right.callback(actuator.close)
+        if not actuator.supported():
+            raise ClockError(
+                f"{actuator.name} has no power profile that may be set; GPUs since Blackwell have"
+            )
+        unless_right.pop_all()
+    return LeasedPowerProfile(actuator, partial(_setter, actuator, where))
 
 
 def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
@@ -528,6 +566,12 @@ def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
     _reset(choose_limit_actuator(gpu, where), where)
 
 
+def reset_power_profile(gpu: str | int, where: ClockPaths | None = None) -> None:
+    """Have no power profile of a GPU requested, whoever did; see ``reset_power_limit``."""
+    where = where or SYSTEM
+    _reset(NvmlPowerProfileActuator(gpu, library=where.library, rules=_rules(where)), where)
+
+
 def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
         _demand_free(actuator, _others(where))
@@ -607,9 +651,9 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
                 )
             )
     folders = directories(where.directory)
-    # A journal of a power limit names a GPU too: NVML is how it would be read.
+    # A journal of a power limit or profile names a GPU too: NVML is how it would be read.
     in_journals = {
-        (nvml_clocks.CONTROL if journal.control == POWER_LIMIT else journal.control, journal.gpu)
+        (nvml_clocks.CONTROL if kind_of(journal.control) != CLOCKS else journal.control, journal.gpu)
         for folder in folders
         for journal in journals(folder)
     }

@@ -1,13 +1,15 @@
-"""GPU clocks and power limits through NVML, and what setting them takes."""
+"""GPU clocks, power limits and power profiles through NVML, and what setting them takes."""
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes import byref
 from pathlib import Path
+from typing import Any
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 
-from ..base import POWER_LIMIT, ClockReading, SettingState, kind_of
+from ..base import POWER_LIMIT, POWER_PROFILE, ClockReading, SettingState, kind_of
 from ..clocks.actuator import Ruling, no_ruling
 from .library import MILLI, NvmlGpu, optional, temperature_c, translated
 
@@ -398,3 +400,111 @@ def is_rounded(present_w: float, watts: int) -> bool:
 
 def _same(limit_w: float, other_w: float) -> bool:
     return abs(limit_w - other_w) <= _SAME_W
+
+
+# --- The power profile of a GPU: what the driver tunes by itself for a kind of work, since Blackwell.
+
+_WORD_BITS = 32
+_PROFILE = "NVML_POWER_PROFILE_"
+
+
+class NvmlPowerProfileActuator(_NvmlSetting):
+    """Implements ``Actuator`` over NVML's workload power profiles; its values are their IDs.
+
+    Several programs may each request a profile, and the driver holds what they have in common. One that was
+    requested before is left as it was; what is restored is that this one is not.
+    """
+
+    control = POWER_PROFILE
+
+    def permitted(self) -> bool:
+        """See ``Actuator.permitted``: CAP_SYS_ADMIN."""
+        return may_set()
+
+    def names(self) -> dict[str, int]:
+        """IDs of the supported profiles by name, such as ``max-q``; a new one is called by its ID.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+            InputError: the administrator's file is wrong.
+        """
+        constants = {
+            value: name.removeprefix(_PROFILE).lower().replace("_", "-")
+            for name, value in vars(self._gpu.nvml).items()
+            if name.startswith(_PROFILE) and "OPERATION" not in name and name != f"{_PROFILE}MAX"
+        }
+        return {constants.get(number, str(number)): number for number in sorted(self.supported())}
+
+    def listed(self) -> tuple[int, ...]:
+        """See ``Actuator.listed``."""
+        nvml = self._gpu.nvml
+        info = nvml.c_nvmlWorkloadPowerProfileProfilesInfo_v1_t()
+        try:
+            nvml.nvmlDeviceWorkloadPowerProfileGetProfilesInfo(self._gpu.handle, byref(info))
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            return ()
+        except nvml.NVMLError as error:
+            raise ClockError(f"the power profiles of {self.name} cannot be listed: {error}") from error
+        return _bits(info.perfProfilesMask)
+
+    def supported(self) -> tuple[int, ...]:
+        """See ``Actuator.supported``."""
+        return self._rules(self.gpu).allowed_profiles(self.listed())
+
+    def before(self) -> SettingState:
+        """See ``Actuator.before``: the profiles that are requested."""
+        return {"requested": list(self._requested())}
+
+    def set(self, value: int) -> None:
+        """See ``Actuator.set``."""
+        with setting(self._gpu, f"{self.name} cannot be given the power profile {value}", self.control):
+            self._gpu.nvml.nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(
+                self._gpu.handle, byref(self._mask(value))
+            )
+
+    def restore(self, old: SettingState, new: int) -> list[str]:
+        """See ``Actuator.restore``."""
+        match old:
+            case {"requested": list(requested)}:
+                if new not in requested:
+                    self._clear(new)
+                return []
+        raise ClockError(f"what was set on {self.gpu} before is not understood: {dict(old)}")
+
+    def reset(self) -> None:
+        """See ``Actuator.reset``: no profile is requested any more."""
+        self._clear(*self._requested())
+
+    def _requested(self) -> tuple[int, ...]:
+        nvml = self._gpu.nvml
+        present = nvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+        with translated(ClockError, f"the power profiles of {self.gpu} cannot be read"):
+            nvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(self._gpu.handle, byref(present))
+        return _bits(present.requestedProfilesMask)
+
+    def _clear(self, *numbers: int) -> None:
+        """Request profiles no more, and see that they are not."""
+        if not set(numbers) & set(self._requested()):
+            return
+        with setting(self._gpu, f"the power profile of {self.gpu} could not be given back", self.control):
+            self._gpu.nvml.nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(
+                self._gpu.handle, byref(self._mask(*numbers))
+            )
+        if left := set(numbers) & set(self._requested()):
+            raise ClockError(f"the power profile {min(left)} of {self.gpu} is still requested")
+
+    def _mask(self, *numbers: int) -> Any:  # noqa: ANN401 - a structure of NVML
+        request = self._gpu.nvml.c_nvmlWorkloadPowerProfileRequestedProfiles_v1_t()
+        for number in numbers:
+            request.requestedProfilesMask.mask[number // _WORD_BITS] |= 1 << number % _WORD_BITS
+        return request
+
+
+def _bits(mask: Any) -> tuple[int, ...]:  # noqa: ANN401 - a structure of NVML
+    """Numbers of the bits that are set, lowest first."""
+    return tuple(
+        _WORD_BITS * place + bit
+        for place, word in enumerate(mask.mask)
+        for bit in range(_WORD_BITS)
+        if word >> bit & 1
+    )

@@ -209,3 +209,56 @@ int nvmlDeviceGetPowerManagementLimitConstraints(struct gpu *gpu, unsigned *leas
     *most = gpu->most_limit_milliwatts;
     return CALLED(gpu, limit);
 }
+
+/* Power profiles: the first 32 of the 255 that there may be. */
+struct mask255 {
+    uint32_t word[8];
+};
+
+struct profile_info {
+    uint32_t version, id, priority;
+    struct mask255 conflicting;
+};
+
+struct profiles_info {
+    uint32_t version;
+    struct mask255 there;
+    struct profile_info each[255];
+};
+
+struct current_profiles {
+    uint32_t version;
+    struct mask255 there, requested, enforced;
+};
+
+struct requested_profiles {
+    uint32_t version;
+    struct mask255 mask;
+};
+
+int nvmlDeviceWorkloadPowerProfileGetProfilesInfo(struct gpu *gpu, struct profiles_info *info) {
+    int result = CALLED(gpu, profiles);
+    if (!result && !gpu->profile_bits) result = NOT_SUPPORTED;
+    info->there.word[0] = gpu->profile_bits;
+    return result;
+}
+
+int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(struct gpu *gpu, struct current_profiles *current) {
+    current->there.word[0] = gpu->profile_bits;
+    current->requested.word[0] = current->enforced.word[0] = gpu->requested_profiles;
+    return CALLED(gpu, profiles);
+}
+
+int nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(struct gpu *gpu, const struct requested_profiles *request) {
+    int result = CALLED(gpu, set_profile);
+    if (result) return result;
+    if (request->mask.word[0] & ~gpu->profile_bits) return INVALID_ARGUMENT;
+    if (!gpu->disobedient) gpu->requested_profiles |= request->mask.word[0];
+    return SUCCESS;
+}
+
+int nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(struct gpu *gpu, const struct requested_profiles *request) {
+    int result = CALLED(gpu, set_profile);
+    if (!result && !gpu->disobedient) gpu->requested_profiles &= ~request->mask.word[0];
+    return result;
+}

@@ -20,7 +20,8 @@ enum { RING = 256, CLOCKS = 256, SEGMENTS = 1024, PIDS = 16, GPUS = 2 };
 #define CALLS(X) \
     X(energy) X(ring) X(instant) X(average) X(usage) X(clock) X(reasons) X(supported) X(set) X(reset) \
     X(applications) X(set_applications) X(reset_applications) X(processes) X(persistence) X(mig) \
-    X(temperature) X(limit) X(set_limit) X(identity) X(capability) X(virtualization) X(restriction) X(load)
+    X(temperature) X(limit) X(set_limit) X(identity) X(capability) X(virtualization) X(restriction) X(load) \
+    X(profiles) X(set_profile)
 
 #define AS_ENUM(name) CALL_##name,
 enum { CALLS(AS_ENUM) CALL_COUNT };
@@ -89,7 +90,7 @@ struct gpu {
     uint32_t limit_milliwatts, enforced_limit_milliwatts, least_limit_milliwatts, most_limit_milliwatts;
     uint32_t default_limit_milliwatts, limit_sets;
     uint32_t limit_step_milliwatts; /* to which what is set is rounded, where set */
-    uint32_t limit_spare;
+    uint32_t profile_bits, requested_profiles; /* power profiles that there are, and that are requested: a bit for each */
 };
 
 struct state {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # --- ``tuner clocks``: show clocks and power limits of this machine and their owners, and restore them.
 
 _MEGA = 1e6
-_POWER_LIMIT = "powerlimit"  # the control of power limits
+_NAMED = {"powerlimit": "power limit ", "powerprofile": "power profile "}  # controls that set no clock
 
 
 @click.group(short_help="Show the owners of GPU clocks and power limits, and restore them.")
@@ -99,21 +99,29 @@ def show(*, spec: str | None, json_path: str | None) -> None:
     multiple=True,
     help="Give this GPU (UUID or NVML's index) its default power limit, whoever set it. Repeatable.",
 )
-def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...]) -> None:
-    """Restore clocks and power limits that a killed tuner left set.
+@click.option(
+    "--reset-power-profile",
+    "profiled",
+    metavar="GPU",
+    multiple=True,
+    help="Request no power profile of this GPU (UUID or NVML's index), whoever did. Repeatable.",
+)
+def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...], profiled: tuple[str, ...]) -> None:
+    """Restore clocks, power limits and profiles that a killed tuner left.
 
-    The command restores what is in the journal, and skips a GPU that a living process holds. A lock or a
-    limit without a journal entry needs an explicit --reset or --reset-power-limit, which a living owner also
-    prevents.
+    The command restores what is in the journal, and skips a GPU that a living process holds. What has no
+    journal entry needs an explicit --reset, --reset-power-limit or --reset-power-profile, which a living
+    owner also prevents.
     """
     from tuner.power.clocks import control
 
     done = [_reset(gpu, control.reset, "reset") for gpu in gpus]
     done += [_reset(gpu, control.reset_power_limit, "power limit reset") for gpu in limited]
-    if not gpus and not limited:
+    done += [_reset(gpu, control.reset_power_profile, "power profile reset") for gpu in profiled]
+    if not done:
         outcomes = control.restore_all()
         for outcome in outcomes:
-            what = "power limit " if outcome.control == _POWER_LIMIT else ""
+            what = _NAMED.get(outcome.control, "")
             echo(f"{outcome.gpu}: {what}{_outcome_words(outcome)}", err=outcome.state == "failed")
         if not outcomes:
             echo("nothing to restore")

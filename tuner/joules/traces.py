@@ -364,6 +364,72 @@ def run_attended(command: Sequence[str], environment: Mapping[str, str | None]) 
     return exit_code(child)
 
 
+class RunningCommand:
+    """A command that goes on beside what this process does, see ``running``.
+
+    Args:
+        child: the command.
+        recorder: of the power meanwhile.
+        signals: that are passed on to it.
+        marks: that it sets.
+    """
+
+    def __init__(
+        self, child: "subprocess.Popen[bytes]", recorder: Recorder, signals: SignalPipe, marks: MarkPipe
+    ) -> None:
+        self.recorder = recorder
+        self._child, self._signals, self._marks = child, signals, marks
+        self._loop = _EventLoop(recorder, signals, marks)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, as shells tell it; None while it runs."""
+        return None if self._child.poll() is None else exit_code(self._child)
+
+    def attend(self, until_s: float) -> list[tuple[float, str]]:
+        """Record until a time of the recorder's clock, or its end; the marks since the last call."""
+        self._loop.attend(until_s, self._child)
+        return self._marks.take()
+
+    def edge(self) -> None:
+        """Poll all readings, and counters until each has ticked."""
+        self.recorder.edge(lambda duration_s: self._loop.pause(duration_s, self._child))
+
+    def stop_recording(self) -> None:
+        """Read no power any more: what is left is only waited for."""
+        self.recorder = Recorder((), now=self.recorder.now)
+        self._loop = _EventLoop(self.recorder, self._signals, self._marks)
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], recorder: Recorder, ended: Callable[[int], object]
+) -> Iterator[RunningCommand]:
+    """Start a command that keeps this process's terminal; its end is waited for, on every way out.
+
+    Args:
+        command: program and arguments.
+        recorder: of the power meanwhile.
+        ended: takes its exit code.
+
+    Raises:
+        InputError: it cannot be started, or there is no room for the pipe of its marks.
+    """
+    with (
+        SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals,
+        _marks(recorder) as marks,
+        _started(command, {}, marks) as child,
+    ):
+        beside = RunningCommand(child, recorder, signals, marks)
+        try:
+            yield beside
+        finally:
+            beside.stop_recording()
+            while (code := beside.exit_code) is None:
+                beside.attend(math.inf)
+            ended(code)
+
+
 def exit_code(child: "subprocess.Popen[bytes]") -> int:
     """The exit code of a command that has ended, as shells tell it."""
     return child.returncode if child.returncode >= 0 else _KILLED - child.returncode

@@ -17,7 +17,15 @@ from tuner.model.errors import ClockError, ClockLostError, PowerError
 from tuner.model.objective import COVERAGE
 from tuner.model.plan import Plan
 from tuner.model.trial import Flag, FlagKind, GpuSetting, Measurement
-from tuner.power.base import ClockControl, ClockReading, Meter, PowerLevel, PowerLimitControl, PowerReading
+from tuner.power.base import (
+    ClockControl,
+    ClockReading,
+    Meter,
+    PowerLevel,
+    PowerLimitControl,
+    PowerProfileControl,
+    PowerReading,
+)
 
 SETTLE_S = 5.0
 """A clock that is not there by then is flagged; a lock takes milliseconds."""
@@ -26,16 +34,24 @@ _LOG = logging.getLogger(__name__)
 
 
 class SettingLock:
-    """Holds at most one clock and one power limit; their controls stay the caller's.
+    """Holds at most one clock, one power limit and one power profile; their controls stay the caller's.
 
     Args:
         clocks: sets clocks; None where there is nothing to set them with.
         limits: sets power limits; None where there is nothing to set them with.
+        profiles: sets power profiles; None where there is nothing to set them with.
     """
 
-    def __init__(self, clocks: ClockControl | None, limits: PowerLimitControl | None = None) -> None:
+    def __init__(
+        self,
+        clocks: ClockControl | None,
+        limits: PowerLimitControl | None = None,
+        profiles: PowerProfileControl | None = None,
+    ) -> None:
         self._clocks = clocks
         self._limits = limits
+        self._profiles = profiles
+        self._profile_lock = ExitStack()
         self._clock_lock = ExitStack()
         self._limit_lock = ExitStack()
         self._settled = True
@@ -48,9 +64,9 @@ class SettingLock:
 
     @contextmanager
     def held(self, setting: GpuSetting) -> Iterator[None]:
-        """Hold a clock, a power limit, both or none: in the block, and behind it until others are asked for.
+        """Hold a clock, limit and profile, or none of them: in the block, and until others are asked for.
 
-        An exception that passes through gives both back.
+        An exception that passes through gives all back.
 
         Raises:
             ClockError: one could not be set, or the one before not be given back.
@@ -61,11 +77,15 @@ class SettingLock:
                 self._hold_clock(setting.clock_mhz)
             if setting.power_limit_w != self._held.power_limit_w:
                 self._hold_limit(setting.power_limit_w)
+            if setting.power_profile != self._held.power_profile:
+                self._hold_profile(setting.power_profile)
             yield
             if self._held.clock_mhz is not None:
                 _confirm(self.read)
             if self._limits is not None and self._held.power_limit_w is not None:
                 _confirm(self._limits.read_w)
+            if self._profiles is not None:
+                self._profiles.demand_held()
         except BaseException:
             self.release()
             raise
@@ -93,6 +113,18 @@ class SettingLock:
         self._limit_lock.enter_context(self._limits.locked(watts))
         self._held = replace(self._held, power_limit_w=watts)
 
+    def _hold_profile(self, number: int | None) -> None:
+        self._held = replace(self._held, power_profile=None)
+        self._profile_lock.close()
+        if number is None:
+            return
+        if self._profiles is None:
+            raise ClockError(
+                f"a trial asks for power profile {number}, and those of this device cannot be set here"
+            )
+        self._profile_lock.enter_context(self._profiles.locked(number))
+        self._held = replace(self._held, power_profile=number)
+
     def settle(self, look: Callable[[], ClockReading | None], now_s: Callable[[], float]) -> None:
         """After a clock was set, keep the GPU busy until it has it.
 
@@ -118,12 +150,10 @@ class SettingLock:
             seen = look()
 
     def release(self) -> None:
-        """Give clock and power limit back."""
+        """Give all back."""
         self._held = GpuSetting()
-        try:
+        with self._profile_lock, self._limit_lock:
             self._clock_lock.close()
-        finally:
-            self._limit_lock.close()
 
     def read(self) -> ClockReading:
         """The present clock.

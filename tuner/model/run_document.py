@@ -37,9 +37,7 @@ class Device(_Device, total=False):
     recorded: str
 
 
-class ProgramDocument(TypedDict):
-    """A program that was tuned: see ``tuner.programs.program.Program``."""
-
+class _Program(TypedDict):
     command: list[str]
     tunables: dict[str, list[bool | int | float | str]]
     environment: list[str]
@@ -48,6 +46,12 @@ class ProgramDocument(TypedDict):
     metrics: list[str]
     keep: list[str]
     per: str
+
+
+class ProgramDocument(_Program, total=False):
+    """A program that was tuned: see ``tuner.programs.program.Program``; no phase of whole runs."""
+
+    phase: str
 
 
 class RunSettings(TypedDict, total=False):

@@ -81,15 +81,17 @@ class Flag:
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """Clock and power limit of the GPU while trials are measured; None is "as found".
+    """Clock, power limit and power profile of the GPU while trials are measured; None is "as found".
 
     Attributes:
         clock_mhz: GPU clock.
         power_limit_w: power limit.
+        power_profile: NVML's ID of a power profile that is requested.
     """
 
     clock_mhz: int | None = None
     power_limit_w: int | None = None
+    power_profile: int | None = None
 
 
 @dataclass(frozen=True)

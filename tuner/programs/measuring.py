@@ -2,36 +2,23 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
-from tuner.devices.base import Check, RunRecord
-from tuner.devices.gpu_users import require_exclusive_gpu
-from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.trace_result import ProgramTrace, result
 from tuner.joules.traces import CommandOutcome, Recorder, Unattended, run_traced
-from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host, others_in_sight
+from tuner.joules.watching import Gpu
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import (
-    ClockError,
-    CompileError,
-    DeviceError,
-    DeviceUnavailableError,
     InputError,
     RunInterrupted,
-    SensorUnavailableError,
 )
-from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import Plan, Progress, Resources, Workload
+from tuner.model.objective import COVERAGE
+from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.power.base import ClockControl, ClockReading, PowerSampler
-from tuner.programs.program import MetricError, Program
-from tuner.search.request import SearchRequest
-from tuner.search.setup import MeasurementSetup
+from tuner.programs.program import PROFILE, MetricError, Program
 
 _SHORT_S = 2.0  # shorter runs are repeated until they take so long, where the sensor sees too little of one
 _MOST_TIMES = 1000
@@ -55,6 +42,8 @@ class ProgramRun:
         failure: how it failed, and in words; None where it succeeded.
         clock: that was seen, with throttle reasons.
         notes: on the joules, and on what was left running.
+        scatter: relative standard uncertainty of the duration; None for what whole runs have.
+        times: runs, or steps of a window, that it is the mean of; None for as many as were asked for.
     """
 
     duration_s: float
@@ -63,6 +52,8 @@ class ProgramRun:
     failure: tuple[Status, str] | None = None
     clock: ClockReading = _UNREAD
     notes: tuple[str, ...] = ()
+    scatter: float | None = None
+    times: int | None = None
 
 
 Runner = Callable[[Trial, float, int], ProgramRun]
@@ -81,6 +72,7 @@ class ProgramMeasurer:
         precision: wanted of joules, relative.
         needs_energy: whether a run without joules is worth anything.
         tell: takes a sentence for the user.
+        profiles: IDs of the GPU's power profiles by name, where these are a tunable.
     """
 
     def __init__(
@@ -92,8 +84,10 @@ class ProgramMeasurer:
         precision: float,
         needs_energy: bool,
         tell: Callable[[str], None],
+        profiles: Mapping[str, int] | None = None,
     ) -> None:
         self._program, self._run, self._setting = program, run, setting
+        self._profiles = profiles or {}
         self._precision, self._needs_energy, self._tell = precision, needs_energy, tell
         self._default_s: float | None = None
         self._times = 1
@@ -122,7 +116,8 @@ class ProgramMeasurer:
             ClockError: the trial's clock or limit could not be set, held or restored.
             RunInterrupted: a signal came.
         """
-        with self._setting.held(trial.setting):
+        profile = self._profiles.get(str(trial.configurations[0].get(PROFILE)))
+        with self._setting.held(replace(trial.setting, power_profile=profile)):
             if self._default_s is None:
                 self._warm_up(trial)
             run = self._attempted(trial)
@@ -175,7 +170,8 @@ class ProgramMeasurer:
         return max(_LEAST_ENDED_S, longest * self._default_s * self._times)
 
     def _measurement(self, run: ProgramRun) -> Measurement:
-        window_s = run.duration_s * self._times
+        times = self._times if run.times is None else run.times
+        window_s = run.duration_s * times
         if run.failure is not None:
             return Measurement((WorkloadResult(run.failure[0], detail=run.failure[1]),), window_s=window_s)
         units = self._program.units_of(run.metrics or {}, run.duration_s)
@@ -198,13 +194,13 @@ class ProgramMeasurer:
         return Measurement(
             (WorkloadResult(Status.OK, time_s, metrics=tuple((run.metrics or {}).items())),),
             makespan_s=time_s,
-            makespan_uncertainty_s=_TIME_REPEATS * time_s,
+            makespan_uncertainty_s=(_TIME_REPEATS if run.scatter is None else run.scatter) * time_s,
             energy=energy,
-            rounds=self._times,
+            rounds=times,
             window_s=window_s,
             clock_mhz=seen_mhz,
             flags=tuple(flags),
-            energy_total_j=0.0 if run.energy is None else run.energy.joules * self._times,
+            energy_total_j=0.0 if run.energy is None else run.energy.joules * times,
         )
 
     def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
@@ -310,146 +306,3 @@ def _energy(traced: ProgramTrace, times: int) -> Energy | None:
         idle_watts=energy.idle_w,
         idle_uncertainty_w=energy.idle_sigma_w,
     )
-
-
-# --- The GPU that programs run on: nothing of it is opened for computing.
-
-
-class BystandingDevice:
-    """Implements ``Device`` for programs, which open the GPU themselves: a name, and a clock.
-
-    Attributes:
-        identity: of the GPU.
-    """
-
-    limits = None
-
-    def __init__(self, identity: DeviceIdentity) -> None:
-        self.identity = identity
-
-    def resources(
-        self, plans: Sequence[Plan], progress: Progress | None = None
-    ) -> list[tuple[Resources, ...] | CompileError]:
-        """Nothing is compiled."""
-        del progress
-        return [() for _ in plans]
-
-    def check(self, plan: Plan, seed: int) -> Check:  # noqa: ARG002 - programs tell by themselves
-        """Programs check their answers."""
-        return Check(Status.OK)
-
-    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:  # noqa: ARG002 - none runs
-        """No kernel runs here."""
-        self._refuse()
-
-    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:  # noqa: ARG002 - as above
-        """No kernel runs here."""
-        self._refuse()
-
-    def sm_units(self) -> tuple[int, int]:
-        """Nothing is shared out."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise DeviceError(f"{self.identity.name}: programs run beside it, and no kernels on it")
-
-    def free_memory_bytes(self) -> int:
-        """Nobody asks."""
-        return 0
-
-    def now_s(self) -> float:
-        """Monotonic time."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-    def resume_at(self, ended_s: float) -> None:
-        """A real clock needs nothing."""
-
-    def own_processes(self) -> int:
-        """None computes."""
-        return 0
-
-    def abort(self) -> None:
-        """Nothing is held."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-@contextmanager
-def open_runs(
-    device_spec: str | None, request: SearchRequest, program: Program, tell: Callable[[str], None]
-) -> Iterator[MeasurementSetup]:
-    """Open sensors and controls of the GPU that a program runs on, and close them on every way out.
-
-    Args:
-        device_spec: ``cuda:N``, a UUID or NVML's index; None for ``cuda:0``, or the first.
-        request: whose objective, sensor, scope, clocks and power limits are wanted.
-        program: what runs.
-        tell: takes a sentence for the user.
-
-    Raises:
-        InputError: the objective needs joules, and no power sensor answers.
-        DeviceUnavailableError: there is no such GPU.
-    """
-    needs_energy = Objective(request.objective).needs_energy
-    wanted = [request.sensor] if request.sensor else []
-    with ExitStack() as stack:
-        gpu = gpu_for(device_spec, wanted, "tuner program run", request.scope)
-        spec = device_spec or ("host" if gpu is THIS_HOST else "cuda:0")
-        identity = DeviceIdentity(spec, gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
-        device = BystandingDevice(identity)
-        samplers: tuple[PowerSampler, ...] = ()
-        try:
-            samplers = (
-                *stack.enter_context(opened(gpu, wanted)),
-                *stack.enter_context(opened_host(request.scope)),
-            )
-        except (SensorUnavailableError, DeviceUnavailableError) as error:
-            if needs_energy:
-                raise InputError(f"--objective {request.objective}: {error}; use --objective time") from error
-            tell(f"no energy is measured: {error}")
-        clocks = limits = None
-        no_clocks = no_limits = "there is no GPU"
-        if gpu is not THIS_HOST:
-            restore_stale_clocks()
-            clocks, no_clocks = open_clocks(device)
-            if request.power_limits != "off":
-                limits, no_limits = open_power_limits(device)
-            try:
-                require_exclusive_gpu(gpu.gpu)
-            except DeviceError as error:
-                tell(f"beware: {error}")
-            if others := others_in_sight(gpu):
-                tell(
-                    f"beware: joules and clocks are those of {gpu.name} alone, and the program may use"
-                    f" {others} more; CUDA_VISIBLE_DEVICES={gpu.uuid} shows it this one alone"
-                )
-        for control in (clocks, limits):
-            if control is not None:
-                stack.callback(control.close)
-        measurer = ProgramMeasurer(
-            program,
-            TracedRuns(program, gpu, samplers, _readable(clocks)),
-            SettingLock(clocks, limits),
-            precision=request.energy_precision,
-            needs_energy=needs_energy,
-            tell=tell,
-        )
-        stack.callback(measurer.close)
-        sensor = samplers[0].info.name if samplers else None
-        yield MeasurementSetup(device, measurer, clocks, no_clocks, sensor, 0.0, (), limits, no_limits)
-
-
-def _readable(clocks: ClockControl | None) -> ClockControl | None:
-    """A control that tells the clock; None where it does not."""
-    if clocks is None:
-        return None
-    try:
-        clocks.read()
-    except ClockError:
-        return None
-    return clocks

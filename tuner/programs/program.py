@@ -17,6 +17,7 @@ from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.run_document import ProgramDocument
 from tuner.model.typed import digest
+from tuner.system.marks import LABEL_CHARACTERS, ended
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, read_text
 
 if TYPE_CHECKING:
@@ -164,6 +165,9 @@ def _limited(seconds: float) -> Iterator[None]:
 
 # --- Tunables, and the program.
 
+PROFILE, AS_FOUND = "power_profile", "none"
+"""A tunable that is a power profile of the GPU, and no word of the command; its first value is no profile."""
+
 _WHEN = " if "
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _HASHED_BYTES = 2**24  # of files that the command names; of larger ones size and time
@@ -184,6 +188,8 @@ class Program:
         metrics: what each run tells.
         keep: conditions on metrics; a run that breaks one is no answer.
         per: name of the metric that counts the work of a run; empty for none.
+        lent: values of placeholders that are no part of what the program is, as the seed of one job of many.
+        phase: of one long run, in whose steps clock and power limit are chosen; empty for whole runs.
     """
 
     command: tuple[str, ...]
@@ -194,6 +200,8 @@ class Program:
     metrics: tuple[Metric, ...] = ()
     keep: tuple[str, ...] = ()
     per: str = ""
+    phase: str = ""
+    lent: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_options(
@@ -206,6 +214,9 @@ class Program:
         metrics: Sequence[str] = (),
         keep: Sequence[str] = (),
         per: str = "",
+        phase: str = "",
+        profiles: Sequence[str] = (),
+        lent: Sequence[str] = (),
     ) -> "Program":
         """The program that the options of ``tuner program run`` name.
 
@@ -216,9 +227,13 @@ class Program:
             raise InputError(f"{command[0]}: no such program, or it may not be run")
         lists: dict[str, tuple[TunableValue, ...]] = {}
         conditions = {}
+        if profiles:
+            lists[PROFILE] = (AS_FOUND, *(name for name in dict.fromkeys(profiles) if name != AS_FOUND))
         for option, texts in (("--tunable", tunables), ("--env", environment)):
             for text in texts:
                 name, values, when = _tunable(option, text)
+                if name == PROFILE:
+                    raise InputError(f"{option} {text}: --power-profiles has this name; choose another")
                 if name in lists:
                     raise InputError(f"{option} {text}: {name} is named twice")
                 lists[name] = values
@@ -226,6 +241,9 @@ class Program:
                     conditions[name] = when
                 if option == "--tunable" and not any(f"{{{name}}}" in word for word in command):
                     raise InputError(f"{option} {text}: nothing in the command says {{{name}}}")
+        given = lent_values(command, lent)
+        if twice := sorted(given.keys() & lists.keys()):
+            raise InputError(f"--let {twice[0]}={given[twice[0]]}: {twice[0]} is a tunable")
         program = cls(
             tuple(command),
             lists,
@@ -235,6 +253,8 @@ class Program:
             tuple(map(Metric.parse, metrics)),
             tuple(keep),
             per,
+            phase,
+            given,
         )
         program._check()
         return program
@@ -242,12 +262,21 @@ class Program:
     @classmethod
     def of_document(cls, document: ProgramDocument) -> "Program":
         """The program of a stored run."""
-        lists = {name: tuple(values) for name, values in document["tunables"].items()}
-        return cls(tuple(document["command"]), lists, tuple(document["environment"]))
+        return cls(
+            tuple(document["command"]),
+            {name: tuple(values) for name, values in document["tunables"].items()},
+            tuple(document["environment"]),
+            document["conditions"],
+            tuple(document["rules"]),
+            tuple(map(Metric, document["metrics"])),
+            tuple(document["keep"]),
+            document["per"],
+            document.get("phase", ""),
+        )
 
     def document(self) -> ProgramDocument:
         """The program as a stored run has it."""
-        return {
+        document: ProgramDocument = {
             "command": list(self.command),
             "tunables": {name: list(values) for name, values in self.tunables.items()},
             "environment": list(self.environment),
@@ -257,8 +286,16 @@ class Program:
             "keep": list(self.keep),
             "per": "" if self.counted is None else self.counted.name,
         }
+        if self.phase:
+            document["phase"] = self.phase
+        return document
 
     def _check(self) -> None:
+        whole = {"--tunable, --env and --power-profiles": self.tunables, "--metric": self.metrics}
+        if self.phase and (given := [option for option, values in whole.items() if values]):
+            raise InputError(f"--phase {self.phase}: it is one run, so leave {given[0]} out")
+        if len(ended(self.phase)) > LABEL_CHARACTERS or not self.phase.isprintable():
+            raise InputError(f"--phase {self.phase!r}: give it a short name of one line, as in step")
         names = [metric.name for metric in self.metrics]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -345,7 +382,8 @@ class Program:
 
         A word with the placeholder of a tunable without a value there is left out; such a variable is unset.
         """
-        values = {f"{{{name}}}": str(configuration[name]) for name in self.tunables if name in configuration}
+        values = {f"{{{name}}}": value for name, value in self.lent.items()}
+        values |= {f"{{{name}}}": str(configuration[name]) for name in self.tunables if name in configuration}
         absent = [f"{{{name}}}" for name in self.tunables if name not in configuration]
         either = re.compile("|".join(map(re.escape, values)) or "(?!)")
         words = [
@@ -369,6 +407,23 @@ class Program:
         program = shutil.which(self.command[0])
         paths = [Path(word) for word in ([program] if program else []) + list(self.command[1:])]
         return digest([self.document(), [_content(path) for path in paths]])
+
+
+def lent_values(command: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """The values of ``--let NAME=VALUE``.
+
+    Raises:
+        InputError: it is none, or nothing in the command has the name.
+    """
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise InputError(f"--let {text}: write NAME=VALUE, as in seed=$SLURM_ARRAY_TASK_ID")
+        if not any(f"{{{name}}}" in word for word in command):
+            raise InputError(f"--let {text}: nothing in the command says {{{name}}}")
+        values[name] = value
+    return values
 
 
 def _tunable(option: str, text: str) -> tuple[str, tuple[TunableValue, ...], str]:

@@ -1,6 +1,8 @@
 """The answer of a run: its numbers, what it gains and cost, and the Pareto front that it is a point of."""
 
 import math
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,6 +19,7 @@ from tuner.model.run_document import (
     WorkloadDocument,
     WorkloadPart,
     placing,
+    program_of,
 )
 from tuner.model.units import MODELLED, lasting, percent_with_interval, significant, with_uncertainty
 from tuner.report.layout import GAP, label, table_lines, wrapped
@@ -358,6 +361,9 @@ def cost_line(document: RunDocument, *, verbose: bool = False) -> str:
     tuning took.
     """
     even, against = document.get("break_even"), document.get("against_default")
+    program = program_of(document)
+    if program is not None and program.get("phase"):
+        even = None  # what a run did while it was tuned was its work
     if even is None or against is None or even["saving_per_run"] == even["saving_interval"] == 0:
         return f"tuning took {_spent(document)}" if verbose else ""
     runs, least, most = even["runs"], even["runs_least"], even["runs_most"]
@@ -376,6 +382,46 @@ def cost_line(document: RunDocument, *, verbose: bool = False) -> str:
     return (
         f"pays for itself after {_count(runs)} runs ({_count(least)} to {_count(most)}, 95 %{mark}){days}:"
         f" {cost}, a run saves {saving} against the default"
+    )
+
+
+PER_KWH = "TUNER_PER_KWH"
+"""Environment variable of what a kilowatt-hour costs, in any units: ``0.31 EUR, 380 g``."""
+
+_YEAR_H, _J_PER_KWH = 365.25 * 24, 3.6e6
+_FACTOR = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(\D.*?)\s*")
+
+
+def per_kwh() -> list[tuple[float, str]]:
+    """The factors and units of ``PER_KWH``.
+
+    Raises:
+        InputError: it is none.
+    """
+    texts = [text for text in os.environ.get(PER_KWH, "").split(",") if text.strip()]
+    found = [_FACTOR.fullmatch(text) for text in texts]
+    if not all(found):
+        raise InputError(f"{PER_KWH}={os.environ[PER_KWH]}: write numbers with units, as in 0.31 EUR, 380 g")
+    return [(float(one[1]), one[2]) for one in found if one is not None]
+
+
+def year_line(document: RunDocument) -> str:
+    """The kilowatt-hours that a program saves which runs all year, for the same work; empty without such."""
+    default, against = document.get("default"), document.get("against_default")
+    if program_of(document) is None or default is None or against is None or "energy_saving" not in against:
+        return ""
+    saved, half = against["energy_saving"], against["energy_saving_interval"] or 0.0
+    if saved <= half or not default["energy_j"] or not default["time_s"]:
+        return ""
+    year_kwh = default["energy_j"] / default["time_s"] * 3600.0 * _YEAR_H / _J_PER_KWH
+    parts = [(1.0, "kWh"), *per_kwh()]
+    values = [
+        with_uncertainty(saved * year_kwh * per, half * year_kwh * per, "") + f" {unit}"
+        for per, unit in parts
+    ]
+    return (
+        f"a year without a break: {', '.join(values)} less for the same work, of"
+        f" {significant(year_kwh)} kWh{label(document, ' ({})')}"
     )
 
 

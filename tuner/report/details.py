@@ -210,6 +210,7 @@ def repeating_command(document: RunDocument) -> str:
         texts = {"--restrict": program["rules"], "--metric": program["metrics"], "--keep": program["keep"]}
         told = [word for option, values in texts.items() for value in values for word in (option, value)]
         told += ["--per", program["per"]] if program["per"] else []
+        told += ["--phase", program["phase"]] if program.get("phase") else []
         on = where if device != "host" else []
         words = [*on, *_options(document), *tunables, *told, "--", *program["command"]]
         return shlex.join(["tuner", "program", "run", *words])
@@ -219,6 +220,8 @@ def repeating_command(document: RunDocument) -> str:
 def _tunable(program: ProgramDocument, name: str) -> tuple[str, str]:
     """The option that names a tunable of a program."""
     values, when = ",".join(map(str, program["tunables"][name])), program["conditions"].get(name)
+    if name == "power_profile":
+        return "--power-profiles", values
     option = "--env" if name in program["environment"] else "--tunable"
     return option, f"{name}={values}{f' if {when}' if when else ''}"
 

@@ -84,10 +84,17 @@ class RunProgress:
         label: of what the numbers are, such as modelled.
         tells_trials: on what is no terminal, a line for every new best and every tenth trial.
         verbose: with the reasons that a policy has for its choices.
+        beside: a program prints to the terminal, too: lines alone.
     """
 
     def __init__(
-        self, objective: str, label: str = "", *, tells_trials: bool = False, verbose: bool = False
+        self,
+        objective: str,
+        label: str = "",
+        *,
+        tells_trials: bool = False,
+        verbose: bool = False,
+        beside: bool = False,
     ) -> None:
         self._unit = UNITS[objective]
         self._label = f" ({label})" if label else ""
@@ -97,7 +104,7 @@ class RunProgress:
         self._compiled = 0
         self._measuring = False
         self._console = PlainConsole(stderr=True)
-        self._display = _bars(self._console) if is_live(self._console) else None
+        self._display = _bars(self._console) if is_live(self._console) and not beside else None
         self._task: TaskID | None = None
         self._phase = ""
         self._begun_s = time.monotonic()

@@ -15,7 +15,7 @@ from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument, WorkloadDocument, WorkloadSpace, program_of
 from tuner.model.trial import Flag, FlagKind
 from tuner.model.units import MODELLED, lasting, percent_with_interval
-from tuner.report.answer import comparisons, cost_line, front_table, totals, workloads_of
+from tuner.report.answer import comparisons, cost_line, front_table, totals, workloads_of, year_line
 from tuner.report.clock_curve import clock_table, setting_lines
 from tuner.report.details import detail_lines, limit_table
 from tuner.report.layout import (
@@ -317,6 +317,7 @@ def run_report(
         *failure_lines(document, verbose=verbose),
         done_line(document),
         cost_line(document, verbose=verbose),
+        year_line(document),
     ):
         lines += lines_of(line, width) if line else []
     lines += _use(document, width, named, more=more)

@@ -38,6 +38,7 @@ from tuner.model.trial import (
 from tuner.model.units import percent_with_interval, si
 from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload, rank_in
+from tuner.search.option_checks import LimitReachedError
 from tuner.search.plan import SearchPlan
 from tuner.system.marks import mark
 
@@ -220,12 +221,15 @@ def in_turn_with_default(
     searched: Mapping[Trial, Measurement],
     objective_of: Callable[[float], Objective],
     measure: Callable[[Trial, int], Measurement],
+    *,
     most: int,
+    precision: float,
 ) -> PairedRepeats:
     """Run the best trial of a program in turn with its default; trials that are whole runs have no other end.
 
-    One that turns out too slow leaves what turns there are to the next best that was faster. What the search
-    measured of them counts as a turn: runs are few, and chance has chosen among few.
+    One that turns out too slow leaves what turns there are to the next best that was faster, and one that
+    cannot be told from the default has them all. What the search measured of them counts as a turn: runs are
+    few, and chance has chosen among few.
 
     Args:
         default: the default trial.
@@ -233,6 +237,7 @@ def in_turn_with_default(
         objective_of: what is minimised, where the default takes so many seconds.
         measure: measures a trial for the turn of that number.
         most: turns there may be.
+        precision: to which costs are told apart, relative.
 
     Returns:
         The turns; what the search measured of the default alone where nothing costs less.
@@ -248,16 +253,21 @@ def in_turn_with_default(
         best, number = left[0], len(turns) + 1
         first[best] = searched[best]
         order = (default, best) if number % 2 else (best, default)
-        turns.append({trial: measure(trial, number) for trial in order})
+        try:
+            turns.append({trial: measure(trial, number) for trial in order})
+        except LimitReachedError:  # the program has ended, in whose run they were to take turns
+            return PairedRepeats((first, *turns), assumed=assumed)
         paired, held = PairedRepeats((first, *turns), assumed=assumed), held + 1
         joined = paired.joined()
-        if math.isinf(objective_of(joined[default].makespan_s or math.inf).known(joined[best])):
+        objective = objective_of(joined[default].makespan_s or math.inf)
+        if math.isinf(objective.known(joined[best])):
             longest_s = (joined[best].makespan_s or math.inf) / (1.0 + TIMES_SCATTER)
             left, held = [each for each in left if (searched[each].makespan_s or math.inf) <= longest_s], 0
             left = [each for each in left if each != best]
             if left and len(turns) >= most:  # no turn is left for it
                 first[left[0]] = searched[left[0]]
-        if len(turns) >= most or held >= PAIRS or not left:
+        told = held >= PAIRS and default not in paired.tied(objective, precision)
+        if len(turns) >= most or told or not left:
             return replace(paired, repeats=(first, *turns))
 
 

@@ -595,9 +595,14 @@ class Session:
     def _repeats(self, solo: SoloBests, objective: Objective) -> PairedRepeats | None:
         """Measure contenders again, turn by turn; None where no trial was valid."""
         if self._plan.programs:
-            left = None if self._limits.budget is None else self._limits.budget - len(self._trials)
+            left = 0 if self._limits.budget is None else self._limits.budget - len(self._trials)
             return in_turn_with_default(
-                self._default, self._trials, self._limited, self._repeat, PAIRS + (left or 0) // 2
+                self._default,
+                self._trials,
+                self._limited,
+                self._repeat,
+                most=PAIRS + left // 2,
+                precision=self._plan.request.energy_precision,
             )
         again = ContenderRepeats(
             self._plan,

@@ -51,6 +51,35 @@ def mark(label: str) -> None:
             os.close(pipe)
 
 
+class phase:  # noqa: N801 - called like a function
+    """Say that a phase begins, as ``mark`` does, and, as a context, that it has ended.
+
+    ``with tuner.phase("step"):`` around each step lets ``tuner program run --phase step`` choose clock and
+    power limit while the program runs. A call alone ends where the next begins. It never blocks and never
+    raises, and takes some two microseconds where nobody listens.
+
+    Args:
+        name: of the phase; one line.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        mark(name)
+
+    def __enter__(self) -> None:
+        """Nothing more: it has begun."""
+
+    def __exit__(self, *_: object) -> None:
+        mark(ended(self._name))
+
+
+def ended(name: str) -> str:
+    """The label that says that a phase has ended."""
+    return f"after {name}"
+
+
 class MarkPipe:
     """The reading end of the marks, a named pipe in a directory of its own that goes with it.
 
@@ -93,6 +122,11 @@ class MarkPipe:
             self._rest = self._rest[-_CHUNK_BYTES:]
             for line in lines:
                 self._add(time_s, line)
+
+    def take(self) -> list[tuple[float, str]]:
+        """The marks that were read since the last call, which are kept no longer."""
+        taken, self.marks = self.marks, []
+        return taken
 
     def end(self) -> None:
         """Take the last line too, although nothing ends it."""

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.model.plan import PLACE, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, program_of
 from tuner.model.units import moment, si
-from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of
+from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of, year_line
 from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command, repeating_hint
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
@@ -287,7 +287,7 @@ def _answer(document: RunDocument) -> Markup:
         element("div", *_figures(document), class_="figures"),
         element("div", *tables, class_="tables"),
         paragraphs(gains.sentences),
-        paragraphs((cost_line(document, verbose=True),)),
+        paragraphs(filter(None, (cost_line(document, verbose=True), year_line(document)))),
         listed(with_links([*ties(document), *inputs(document), *warnings(document)]), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
