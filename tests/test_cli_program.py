@@ -164,8 +164,10 @@ def test_a_run_is_tuned_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     held = tmp_path / "held"
     steps = (
         "import pathlib, sys, time; from tuner.system.marks import phase\n"
-        f"while not pathlib.Path({str(held)!r}).exists():\n"
+        "def step():\n"
         "    with phase('step'): time.sleep(0.02)\n"
+        f"while not pathlib.Path({str(held)!r}).exists(): step()\n"
+        "for _ in range(5): step()\n"
         "print('out'); sys.exit(3)"
     )
     options = ("--clocks", "1980,900", "--budget", "6", "--energy-precision", "10%", "--window", "0.2")
@@ -187,7 +189,7 @@ def test_a_run_is_tuned_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert (best["clock_mhz"], default["clock_mhz"]) == (900, 1980)
     for trial, mhz in ((best, 900), (default, 1980)):
         watts = IDLE_W + CORES_W * (mhz / 1980) ** 3
-        assert trial["energy_j"] == pytest.approx(watts * trial["time_s"], rel=0.05)
+        assert trial["energy_j"] / trial["time_s"] == pytest.approx(watts, abs=0.25 * CORES_W)
     assert out.startswith("out\n")
     assert any("were saved" in line for line in lines)
 
