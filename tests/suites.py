@@ -152,7 +152,7 @@ SUITES = {
     ),
     "statistics": Suite(  # of joules: that intervals cover, and that sensors are told apart
         ("power/energy", "power/response", "tuner/measurement"),
-        ("power", *_rooms("compiler database devices kernel_files model report search")),
+        ("policies", "power", *_rooms("compiler database devices kernel_files model report search")),
         (
             "test_confirming.py",
             "test_power_identify.py",

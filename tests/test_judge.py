@@ -3,6 +3,8 @@
 import json
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,25 @@ def test_a_copy_of_its_process_and_its_files_end_with_it(
 
     assert judgement.verdict == "right"
     assert list(tmp_path.iterdir()) == [tmp_path / "judged.py"]
+
+
+def test_copies_do_not_fork_in_turn(tmp_path: Path) -> None:
+    """In a run of calls a copy makes none of those that are left: they would be two to the power of them."""
+    file, log = tmp_path / "forks.py", tmp_path / "log"
+    file.write_text(
+        "import os\n"
+        f"def candidate(a):\n    os.fork()\n    open({str(log)!r}, 'a').write('x')\n    return a\n"
+        "def inputs(rng): return [rng.random(3)]\n"
+    )
+    code = (
+        "import os; from tuner.measurement.judged import JudgedFunction, PythonFunction\n"
+        f"function, inputs = (PythonFunction({str(file)!r}, name) for name in ('candidate', 'inputs'))\n"
+        "judged = JudgedFunction(function, inputs); judged.make(0, 2, (), ()); judged.run(0, 2, 8)\n"
+        "try:\n    while True: os.wait()\nexcept ChildProcessError: pass\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    assert log.read_text() == "x" * 2 * 8
 
 
 def test_a_candidate_in_a_file_of_its_own(tmp_path: Path) -> None:

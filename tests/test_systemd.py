@@ -227,7 +227,7 @@ def test_the_example_configuration_holds(tmp_path: Path) -> None:
     example = UNITS / "clockd.toml"
     assert load_config(example) == ClockConfig()
     used = tmp_path / "clockd.toml"
-    used.write_text(re.sub(r'^# (")', r"\1", example.read_text(), flags=re.MULTILINE))
+    used.write_text(re.sub(r'^# (["[])', r"\1", example.read_text(), flags=re.MULTILINE))
 
     assert load_config(used).rules("GPU-1").limits_mhz == (345, 1755)
     assert len(load_config(used).baseline) == 1

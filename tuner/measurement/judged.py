@@ -19,7 +19,7 @@ from numbers import Number
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from tuner.model.plan import PythonFunction
 from tuner.problems.base import poison
 from tuner.problems.stated import error_text, function_of
 
+_T = TypeVar("_T")
 INSIDE = "TUNER_JUDGED"
 """Set in the processes of functions that are judged: a judgement there would start more of them."""
 
@@ -344,16 +345,22 @@ class JudgedFunction:
             return function(*arguments)
 
         if writes:
-            calls = starmap(
-                restored, islice(cycle(zip(sets, self._pristine[first:stop], strict=True)), count)
-            )
+            turns = cycle(zip(sets, self._pristine[first:stop], strict=True))
+            calls = starmap(restored, islice(self._own(turns), count))
         else:  # no frame above the function knows how many calls are left
-            calls = starmap(function, islice(cycle(sets), count))
+            calls = starmap(function, islice(self._own(cycle(sets)), count))
         clock = _clock if self._library.on_gpu else _cpu_clock
         begun = clock()
         (result,) = self._attempt(deque, calls, 1)
         self._keep(result, sets[(count - 1) % len(sets)])
         return clock() - begun
+
+    def _own(self, turns: Iterator[_T]) -> Iterator[_T]:
+        """Go on in this process alone: copies that a function forks would fork at each call that is left."""
+        for turn in turns:
+            if _own_pid() != self._pid:
+                _leave(0)
+            yield turn
 
     def kept(self) -> list[tuple[list[Values], list[Any]]]:
         """Outputs and arguments of the last call, of each call or run since this was asked."""
