@@ -359,7 +359,7 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
 
     First what the whole module draws, since a configuration that saves power on the GPU may spend it on
     memory: its input, or, where no rail is the input of the others, the sum of those that count nothing twice
-    (``rail_boards``). Then what the GPU hangs on, and every rail alone.
+    (``total_of``). Then what the GPU hangs on, and every rail alone.
 
     Args:
         names: connected rails, each name once.

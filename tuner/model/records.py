@@ -52,7 +52,7 @@ class Conditions:
         clocks: ``off`` or the list of clocks that could be chosen.
         settings: everything else that decides which trials are made, or how.
         asked: workload -> batch before it was capped to fit the memory; empty where none was capped.
-        content: of the package that measures (``config.package_build``); it is not part of the fingerprint.
+        content: of the package that measures (``source_folder.own_build``); not part of the fingerprint.
     """
 
     workloads: tuple[tuple[str, int], ...]

@@ -64,7 +64,7 @@ class _Call:
 class Workers:
     """The workers of a scheduler of Dask that have one thread and the resource ``GPU``.
 
-    A worker is there when it has said that it has the package of this process (``config.package_build``).
+    A worker is there when it has said that it has the package of this process (``source_folder.own_build``).
     Futures are those of ``concurrent.futures``. Their errors are of this package's tree: WorkerLostError
     where the worker has gone, PoolLostError where the scheduler has, PoolError for what is not foreseen.
     A worker has gone where its process has, where its heartbeats stay away, and where a call outlasts its
