@@ -21,12 +21,12 @@ from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.control import LeasedClocks, choose_actuator
 
 CLIENT = clock_kills.HOLDER.replace(
-    "from tuner.power.clocks.control import open_control, open_power_limits",
+    "from tuner.power.clocks.control import open_control, open_power_limits, open_power_profiles",
     """
 from functools import partial
 from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.control import choose_actuator, choose_limit_actuator
-from tuner.power.clocks.control import LeasedClocks, LeasedPowerLimit
+from tuner.power.clocks.control import LeasedClocks, LeasedPowerLimit, open_power_profiles
 
 def open_control(gpu, where):
     return LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))
