@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -209,9 +210,18 @@ def test_a_command_survives_its_tracer(recording: str, tmp_path: Path) -> None:
 
 def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Path) -> None:
     """When the GPU is lost meanwhile, the command still runs to its end, and the loss is told."""
-    lose(nvml, nth=60)
-    path = tmp_path / "trace.json"
-    result = tuner("power", "trace", *BRIEF, "--json", path, "--", "sh", "-c", "exit 4")
+    began, lost, path = tmp_path / "began", tmp_path / "lost", tmp_path / "trace.json"
+    os.mkfifo(began)
+    os.mkfifo(lost)
+
+    def lose_meanwhile() -> None:
+        began.read_text()
+        lose(nvml)
+        lost.write_text("\n")
+
+    threading.Thread(target=lose_meanwhile, daemon=True).start()
+    command = f"echo > {began}; read -r line < {lost}; exit 4"
+    result = tuner("power", "trace", *BRIEF, "--json", path, "--", "sh", "-c", command)
 
     assert result.exit_code == 4
     assert "no joules" in result.stderr
