@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from provenance import command_line, provenance, save
 
-PROGRAMS = {"train": ("samples", (64, 16, 256)), "decode": ("tokens", (8, 1, 64))}
+PROGRAMS = {"train": ("samples", (64, 16, 256)), "decode": ("tokens", (8, 1, 64, 16))}
 TURNS = 4  # runs that hold the answer against the default
-SAMPLES, STEPS = 16384, 400
+SAMPLES, STEPS = 16384, 200
 LOGGED = """
 import json, subprocess, sys, time
 begin_s, (file, batch, *command) = time.monotonic(), sys.argv[1:]

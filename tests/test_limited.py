@@ -12,8 +12,9 @@ from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.paired import join
+from tuner.measurement.race import JouleBounds
 from tuner.measurement.settle import LimitedWindows
-from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
+from tuner.model.trial import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, WorkloadResult
 
 LIMIT = ClockReading(1980.0, (), 100.0)
 
@@ -104,6 +105,28 @@ def test_a_length_is_enough_that_leaves_what_is_flat(joules: Sequence[float], en
     windows = [window(each, 0.8 * 2**place) for place, each in enumerate(joules)]
 
     assert LimitedWindows(0.8, 0.01).enough_of(windows) == pytest.approx(enough_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("held_w", "watts", "enough"),
+    [
+        ((699.0, 697.5), 700.0, True),
+        ((699.0, 697.5), 716.0, False),
+        ((699.0, 697.5), 692.0, False),
+        ((699.0,), 699.0, False),
+    ],
+)
+def test_power_of_trials_that_were_held_tells_a_window_that_is_enough(
+    held_w: Sequence[float], watts: float, *, enough: bool
+) -> None:
+    """Two trials in long windows tell it, at their clock and power limit alone; joules follow power there."""
+    bounds, setting = JouleBounds(), GpuSetting()
+    for each in held_w:
+        bounds.add_held(setting, replace(window(1.0, 6.4), energy=Energy(1.0, 0.01, each, "s", "gpu")))
+    short = replace(window(1.0, 0.8), energy=Energy(1.0, 0.01, watts, "s", "gpu"))
+
+    assert bounds.draws_as_held(short, setting) is enough
+    assert not bounds.draws_as_held(short, GpuSetting(clock_mhz=1000))
 
 
 def test_a_trial_at_the_limit_is_measured_again_in_one_window() -> None:

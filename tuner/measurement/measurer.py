@@ -298,12 +298,15 @@ class TrialMeasurer:
                 or self._bounds.costs_more_when_held(measurement, trial.setting, target)
             )
 
+        def enough(measurement: Measurement) -> bool:
+            return worse(measurement) or self._bounds.draws_as_held(measurement, trial.setting)
+
         windows = self._unspoilt(trial, settled)
         if self._fixed or not windows[-1].ok:
             return windows
         if is_limited(windows[-1]) and not self._limited.is_long(windows[-1]):
             windows += self._limited.lengthened(
-                windows[-1], lambda length_s: self._windows.run(plans, length_s), worse
+                windows[-1], lambda length_s: self._windows.run(plans, length_s), enough
             )
             if is_limited(windows[-1]) and not worse(windows[-1]):
                 self._bounds.add_held(trial.setting, windows[-1])

@@ -6,6 +6,7 @@ once, minutes apart. How much that may mean is learnt from the contenders, which
 """
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ from tuner.model.trial import (
 _LIKELY = 0.6
 _SURELY = 0.99  # of repeats that scatter by more than those of other trials
 _KEPT_SERIES = 3  # of power, of the first repeats
+_NUMBER = re.compile(r"[-+]?\d[\d.]*")
 _MANY = 1e6  # degrees of freedom of an uncertainty that is known
 
 
@@ -54,9 +56,7 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         return failed
     makespans = [(repeat.makespan_s or 0.0, repeat.makespan_uncertainty_s, None) for repeat in repeats]
     makespan_s, makespan_u, _ = joined_mean(makespans)
-    flags = dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)
-    limited = [flag for flag in flags if flag.kind is FlagKind.POWER_LIMIT]
-    apart = [flag for flag in flags if flag.kind is FlagKind.SENSORS_DIFFER]
+    flags = {_NUMBER.sub("", str(flag)): flag for repeat in repeats for flag in repeat.flags}
     clocks = [repeat.clock_mhz for repeat in repeats if repeat.clock_mhz is not None]
     warm = [repeat.temperature_c for repeat in repeats if repeat.temperature_c is not None]
     return replace(
@@ -71,9 +71,7 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         window_s=math.fsum(repeat.window_s for repeat in repeats),
         clock_mhz=statistics.median(clocks) if clocks else None,
         temperature_c=statistics.fmean(warm) if warm else None,
-        flags=tuple(  # of several powers the last
-            flag for flag in flags if flag not in limited[:-1] and flag not in apart[:-1]
-        ),
+        flags=tuple(flags.values()),  # of those that differ in numbers alone the last
         check_s=math.fsum(repeat.check_s for repeat in repeats),
         energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
         power=tuple(series for repeat in repeats for series in repeat.power)[:_KEPT_SERIES],

@@ -395,7 +395,7 @@ class LimitedWindows:
         self,
         first: Measurement,
         measure: Callable[[float], Measurement],
-        worse: Callable[[Measurement], bool],
+        enough: Callable[[Measurement], bool],
     ) -> list[Measurement]:
         """Windows behind the first one of a trial at its power limit, each twice as long; the last counts.
 
@@ -405,12 +405,13 @@ class LimitedWindows:
         Args:
             first: a window at the limit.
             measure: measures the trial in a window of so many seconds.
-            worse: True for a trial whose joules are clearly too many, however much its windows differ.
+            enough: True for a window that no longer one need follow, however much windows differ: joules are
+                clearly too many, or power is what others drew.
         """
         windows = [first]
         length_s = max(first.window_s, self._enough_s / 4.0)
         change: float | None = None
-        while _LEAST_STEP * length_s < self._most_s and not worse(windows[-1]):
+        while _LEAST_STEP * length_s < self._most_s and not enough(windows[-1]):
             length_s = min(2.0 * length_s, self._most_s)
             windows.append(measure(length_s))
             change = _change(*windows[-2:])
