@@ -73,6 +73,21 @@ def process(root: Path, pid: int, *words: str, name: str = "") -> None:
     (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
 
 
+@pytest.mark.parametrize(
+    ("rules", "severity", "says"),
+    [
+        ('[limits]\n"*" = [345, 1755]\n', "ok", "is understood"),
+        ("[limits]\n* = 1\n", "error", "clockd.toml"),
+        ('[users.alcie.limits]\n"*" = [1, 2]\n', "warning", 'users."alcie": there is no such user'),
+    ],
+)
+def test_the_administrators_rules(around: Surroundings, rules: str, severity: str, says: str) -> None:
+    """A file that cannot be understood, or rules for nobody, is told, on a machine without a GPU too."""
+    write(around.root / "etc/tuner/clockd.toml", rules)
+    found = only(list(examine(around)), "clock rules")
+    assert (found.severity, says in found.text) == (severity, True)
+
+
 # --- as a whole ----------------------------------------------------------------------------------
 
 

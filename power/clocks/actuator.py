@@ -260,6 +260,33 @@ def _names_of(user: int) -> list[str]:
     return [known.pw_name, str(user), *groups]
 
 
+def strangers(path: Path, config: ClockConfig) -> list[str]:
+    """Warnings of the users and groups of a file that this machine does not know."""
+    found = []
+    for name in config.users:
+        bare, *kinds = name.removeprefix("@"), "user", "group"
+        kind, other = reversed(kinds) if name.startswith("@") else kinds
+        if not (_is_known(kind, bare) or name.isdecimal()):  # a number is a user whom nobody need know
+            right = f"`getent {'group' if kind == 'group' else 'passwd'}` lists those there are"
+            if _is_known(other, bare):
+                right = (
+                    f'there is a {other} of this name, which is written "{"@" * (other == "group")}{bare}"'
+                )
+            found.append(
+                f'{path}: {_USERS}."{name}": there is no such {kind}, and its rules hold for nobody: {right}'
+            )
+    return found
+
+
+def _is_known(kind: str, name: str) -> bool:
+    """True for a user or a group that this machine knows."""
+    try:
+        (pwd.getpwnam if kind == "user" else grp.getgrnam)(name)
+    except (KeyError, ValueError):  # ValueError: a NUL
+        return False
+    return True
+
+
 def load_config(path: Path) -> ClockConfig:
     """Read the file; without one, nothing is ruled.
 

@@ -34,7 +34,7 @@ from tuner.model.errors import (
 )
 from tuner.model.jobs import DeviceIdentity
 from tuner.power.clocks import control, journal
-from tuner.power.clocks.actuator import Actuator, ClockPaths
+from tuner.power.clocks.actuator import Actuator, ClockPaths, load_config, strangers
 from tuner.power.clocks.clockd_client import helper_answers
 from tuner.power.nvml.library import GpuHealth, health
 from tuner.report.layout import response_words
@@ -166,6 +166,17 @@ def _permission(actuator: Actuator, option: str, *, permitted: bool, helper: boo
         f"this user may not set {what}, and tuner-clockd does not answer",
         f"for --{option} install tuner-clockd, or be root (in a container with --cap-add SYS_ADMIN)",
     )
+
+
+def clock_rules(path: Path) -> Iterator[Finding]:
+    """Can the administrator's file be read, and does it rule for users that there are? Silent without one."""
+    if not path.exists():
+        return
+    found = strangers(path, load_config(path))
+    remedy = "mend it: systemctl restart tuner-clockd.service reads it anew"
+    yield from (Finding("clock rules", "warning", text, remedy) for text in found)
+    if not found:
+        yield Finding("clock rules", "ok", f"{path} is understood")
 
 
 def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
@@ -643,6 +654,7 @@ def _checks(around: Surroundings) -> Iterator[tuple[str, Callable[[], Iterable[F
     if not names:
         yield "power", partial(sensors, None, around.look_s) if expected else no_sensors
     yield "clocks", partial(clocks, where, expected=expected)
+    yield "clock rules", partial(clock_rules, where.config)
     yield "jetson", partial(jetson, root)
     yield "monitors", partial(monitors, root / "proc")
     yield "state directory", partial(directory, "state directory", around.database.parent)
