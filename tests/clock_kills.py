@@ -43,11 +43,10 @@ import itertools, random, signal, sys, time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-def stop(*_):
-    raise KeyboardInterrupt
+from tuner.system.signals import raised_as_interrupts
 
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, stop)
+signals = raised_as_interrupts((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+signals.__enter__()  # none is lost in a callback of the imports below
 print("here", flush=True)
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import open_control, open_power_limits, open_power_profiles
