@@ -211,7 +211,9 @@ def demand(actuator: Actuator, value: int) -> None:
     if value not in supported:
         nearest = sorted(supported, key=lambda supported_value: abs(supported_value - value))[:_NEAR]
         near = ", ".join(map(str, sorted(nearest)))
-        raise ClockError(f"{actuator.name} has no {kind.value} of {value} {kind.unit}; near it are {near}")
+        raise ClockError(
+            f"{actuator.name} has no {kind.value} of {value} {kind.unit} that may be set; near it are {near}"
+        )
 
 
 @dataclass(frozen=True)
