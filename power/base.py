@@ -548,7 +548,7 @@ POWER_LIMITS = GpuSettingKind(
     "power limit", "is held", "power limit", "W", "--power-limits", "--reset-power-limit"
 )
 POWER_PROFILES = GpuSettingKind(
-    "power profile", "is held", "power profile", "in NVML's list", "--power-profiles", "--reset-power-profile"
+    "power profile", "is held", "power profile", "in its list", "--power-profiles", "--reset-power-profile"
 )
 
 

@@ -137,6 +137,27 @@ class ClockActuator(Actuator, Protocol):
         """
 
 
+class ProfileActuator(Actuator, Protocol):
+    """An actuator of a power profile, whose values have names.
+
+    Attributes:
+        sets_clocks: a profile sets the clock, too, so that nobody else may hold it.
+    """
+
+    sets_clocks: bool
+
+    def names(self) -> dict[str, int]:
+        """Supported values by name.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+            InputError: the administrator's file is wrong.
+        """
+
+    def why_not(self, name: str) -> str:
+        """Why a profile of that name is not among them, for people; empty where there is none."""
+
+
 @dataclass(frozen=True)
 class ClockPaths:
     """Paths of NVML, the clock devices, the administrator's file, journals and the helper's socket.

@@ -416,24 +416,24 @@ class NvmlPowerProfileActuator(_NvmlSetting):
     """
 
     control = POWER_PROFILE
+    sets_clocks = False
 
     def permitted(self) -> bool:
         """See ``Actuator.permitted``: CAP_SYS_ADMIN."""
         return may_set()
 
     def names(self) -> dict[str, int]:
-        """IDs of the supported profiles by name, such as ``max-q``; a new one is called by its ID.
-
-        Raises:
-            ClockError: the GPU stopped answering.
-            InputError: the administrator's file is wrong.
-        """
+        """See ``ProfileActuator.names``: such as ``max-q``; a new one is called by its ID."""
         constants = {
             value: name.removeprefix(_PROFILE).lower().replace("_", "-")
             for name, value in vars(self._gpu.nvml).items()
             if name.startswith(_PROFILE) and "OPERATION" not in name and name != f"{_PROFILE}MAX"
         }
         return {constants.get(number, str(number)): number for number in sorted(self.supported())}
+
+    def why_not(self, name: str) -> str:  # noqa: ARG002 - as others
+        """See ``ProfileActuator.why_not``."""
+        return ""
 
     def listed(self) -> tuple[int, ...]:
         """See ``Actuator.listed``."""
