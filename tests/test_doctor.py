@@ -12,9 +12,10 @@ import pytest
 from fake_nvml_state import UUID, State, follow_real_time, h200_at
 from jetson_trees import build, write
 from tuner.power.clocks.journal import Ownership, SettingJournal
+from tuner.power.clocks.nvpmodel import PowerModes
 
 from tuner.cli import doctor as checks
-from tuner.cli.doctor import Finding, Surroundings, examine, jetson, power_mode, worst
+from tuner.cli.doctor import Finding, Surroundings, examine, jetson, worst
 from tuner.compiler.triton_server import TESTED
 from tuner.database.files import mirror_of
 from tuner.database.integrity.check import check_database, check_mirror
@@ -507,18 +508,22 @@ def test_power_modes(board: Path) -> None:
 
 @pytest.mark.parametrize(
     ("status", "conf", "mode"),
-    [(None, "", None), ("nonsense", "", None), ("pmode:0001", "", "mode 1"), ("pmode:0001", None, "mode 1")],
+    [
+        (None, "", "no known mode"),
+        ("nonsense", "", "no known mode"),
+        ("pmode:0001", "", "mode 1"),
+        ("pmode:0001", None, "mode 1"),
+    ],
 )
-def test_power_modes_that_cannot_be_read(
-    root: Path, status: str | None, conf: str | None, mode: str | None
-) -> None:
+def test_power_modes_that_cannot_be_read(root: Path, status: str | None, conf: str | None, mode: str) -> None:
     """Missing or odd files give a number or nothing, never an exception."""
     if status is not None:
         write(root / "var/lib/nvpmodel/status", status)
     if conf is not None:
         write(root / "etc/nvpmodel.conf", conf)
 
-    assert power_mode(root) == mode
+    modes = PowerModes.read(root)
+    assert modes.named(modes.present) == mode
 
 
 def test_no_jetson(root: Path) -> None:

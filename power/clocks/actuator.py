@@ -155,7 +155,7 @@ class ProfileActuator(Actuator, Protocol):
         """
 
     def why_not(self, name: str) -> str:
-        """Why a profile of that name is not among them, for people; empty where there is none."""
+        """The reason that a profile of that name is not among them, for people; empty where there is none."""
 
 
 @dataclass(frozen=True)

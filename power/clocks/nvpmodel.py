@@ -222,7 +222,7 @@ class NvpmodelActuator:
         return PowerModes.read(self._root)
 
     def _run(self, mode: int) -> str:
-        """Have nvpmodel set a mode; why it did not, or nothing where it did."""
+        """Have nvpmodel set a mode; the reason that it did not, or nothing where it did."""
         program = self._root / _PROGRAM
         try:
             done = subprocess.run(  # noqa: S603 - the board's own program, by its full path

@@ -54,8 +54,8 @@ _gpu_option = click.option(
     "--power-profiles",
     "profiles",
     metavar="NAMES",
-    help="Power profiles of the GPU to choose from, as in max-q,llm-training: 'all' are those that it has. No"
-    " profile is always among them.",
+    help="Power profiles of the GPU to choose from, as in max-q,llm-training, on a Jetson its power modes:"
+    " 'all' are those that it has. No profile is always among them.",
 )
 @click.option(
     "--tunable",

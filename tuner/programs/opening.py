@@ -163,7 +163,7 @@ def open_runs(
                 raise InputError(
                     f"--clocks {request.clocks}: a Jetson's power modes set clocks, too: leave one out"
                 )
-            wanted_profiles = (name for name in program.tunables[PROFILE] if name != AS_FOUND)
+            wanted_profiles = [str(name) for name in program.tunables[PROFILE] if name != AS_FOUND]
             numbers = {name: profiles.number(name) for name in wanted_profiles}
         setting, readable = SettingLock(clocks, limits, profiles), _readable(clocks)
         measurer: ProgramMeasurer
