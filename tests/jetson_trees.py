@@ -324,6 +324,7 @@ echo "$*" >> {root}/asked
 test ! -e {root}/hangs || exec sleep 600
 of() {{ sed -n "/ID=$1 /,/ID=/p" {root}/etc/nvpmodel.conf | sed -n "s/^$2 //p" | head -n 1; }}
 now=$(sed 's/pmode:0*\\([0-9]\\).*/\\1/' {root}/var/lib/nvpmodel/status)
+test -n "$now" || now=$2
 if test -e {root}/pending || test "$(of $2 'TPC_POWER_GATING TPC_PG_MASK')" != \
     "$(of $now 'TPC_POWER_GATING TPC_PG_MASK')"; then
   echo "NVPM WARN: Golden image context is already created"

@@ -81,7 +81,7 @@ def test_what_is_set_under_anothers_lock_is_left_alone(
         with pytest.raises(HeldError, match=f"held by process {os.getpid()}"), clocks.locked(612):
             pass
         with pytest.raises(HeldError):
-            control.reset("GPU-of-cuda", where)
+            control.reset("GPU-of-cuda", where=where)
         assert limits_hz(where.devfreq.parent.parent) == before
         roots.give_up()
         with clocks.locked(612):

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from tuner.model.errors import ClockError, InputError
 from tuner.system.untrusted.reading import TEXT_BYTES, load_toml, read_text
 
-from ..base import ClockReading, SettingState, kind_of
+from ..base import POWER_LIMIT, POWER_PROFILE, ClockReading, SettingState, kind_of
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
@@ -193,22 +193,11 @@ class ClockRules:
     power_limits_w: Range | None = None
     power_profiles: Range | None = None
 
-    def allowed(self, clocks_mhz: Sequence[int]) -> tuple[int, ...]:
-        """Those of some clocks that may be set, highest first."""
-        return _within(self.limits_mhz, clocks_mhz)
-
-    def allowed_w(self, limits_w: Sequence[int]) -> tuple[int, ...]:
-        """Those of some power limits that may be set, highest first."""
-        return _within(self.power_limits_w, limits_w)
-
-    def allowed_profiles(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Those of some power profiles that may be set, highest ID first."""
-        return _within(self.power_profiles, numbers)
-
-
-def _within(bounds: Range | None, values: Sequence[int]) -> tuple[int, ...]:
-    low, high = bounds or (0, max(values, default=0))
-    return tuple(sorted({value for value in values if low <= value <= high}, reverse=True))
+    def allowed(self, values: Sequence[int], control: str = "") -> tuple[int, ...]:
+        """Those of some values that may be set, highest first: of clocks, or what another control sets."""
+        ranges = {POWER_LIMIT: self.power_limits_w, POWER_PROFILE: self.power_profiles}
+        low, high = ranges.get(control, self.limits_mhz) or (0, max(values, default=0))
+        return tuple(sorted({value for value in values if low <= value <= high}, reverse=True))
 
 
 Ruling = Callable[[str], ClockRules]

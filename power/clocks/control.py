@@ -19,9 +19,11 @@ from tuner.model.errors import ClockError, ClockLostError, InputError
 from ..base import (
     CLOCKS,
     POWER_LIMIT,
+    POWER_LIMITS,
     POWER_PROFILE,
     ClockControl,
     ClockReading,
+    GpuSettingKind,
     PowerLimitControl,
     SettingState,
     kind_of,
@@ -578,38 +580,24 @@ def restore_all() -> list[RestoreOutcome]:
     return [outcome for folder in folders for outcome in _restore_stale(folder, undo(SYSTEM))]
 
 
-def reset(gpu: str | int, where: ClockPaths | None = None) -> None:
-    """Give a GPU's clock back to driver and configuration, whoever set it; for an explicit order only.
+def reset(gpu: str | int, kind: GpuSettingKind = CLOCKS, where: ClockPaths | None = None) -> None:
+    """Give a GPU's setting back to driver and configuration, whoever set it; for an explicit order only.
 
-    The journal of a dead owner, an unreadable one too, is removed when that is done.
+    A power limit becomes the driver's default, and no power profile is requested any more. The journal of a
+    dead owner, an unreadable one too, is removed when that is done.
 
     Raises:
-        ClockError: no such GPU, a living process owns its clocks (it is named), or the reset failed.
+        ClockError: no such GPU or setting, a living process owns it (it is named), or the reset failed.
         InputError: the administrator's file is wrong; nothing was reset.
     """
     where = where or SYSTEM
-    _reset(choose_actuator(gpu, where), where)
-
-
-def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
-    """Give a GPU the driver's default power limit, whoever set it; for an explicit order only.
-
-    The journal of a dead owner, an unreadable one too, is removed when that is done.
-
-    Raises:
-        ClockError: no such GPU or limit, a living process owns it (it is named), or the reset failed.
-    """
-    where = where or SYSTEM
-    _reset(choose_limit_actuator(gpu, where), where)
-
-
-def reset_power_profile(gpu: str | int, where: ClockPaths | None = None) -> None:
-    """Have no power profile of a GPU requested, whoever did; see ``reset_power_limit``."""
-    where = where or SYSTEM
-    _reset(_profile_actuator(gpu, where, _rules(where)), where)
-
-
-def _reset(actuator: Actuator, where: ClockPaths) -> None:
+    actuator: Actuator
+    if kind is CLOCKS:
+        actuator = choose_actuator(gpu, where)
+    elif kind is POWER_LIMITS:
+        actuator = choose_limit_actuator(gpu, where)
+    else:
+        actuator = _profile_actuator(gpu, where, _rules(where))
     try:
         _demand_free(actuator.control, actuator.gpu, _others(where))
         journal = SettingJournal(where.directory or runtime_directory(), actuator.control, actuator.gpu)

@@ -404,7 +404,7 @@ def owner_of(journal: SettingJournal) -> str:
     except OSError:  # another user's, who is in the journal while a clock is set
         return _named(journal)
     try:
-        return "" if _locked(lock) else _holder(lock)
+        return "" if lock_now(lock) else _holder(lock)
     finally:
         os.close(lock)
 
@@ -429,7 +429,7 @@ def _taken(journal: SettingJournal, patience_s: float) -> int:
 def _await(journal: SettingJournal, lock: int, patience_s: float) -> None:
     """Lock the file as soon as nobody else has."""
     deadline = time.monotonic() + patience_s
-    while not _locked(lock):
+    while not lock_now(lock):
         if is_alive(_signature(lock)) or time.monotonic() > deadline:
             raise HeldError(journal, _holder(lock))
         time.sleep(_RETRY_S)
@@ -470,7 +470,7 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _locked(lock: int) -> bool:
+def lock_now(lock: int) -> bool:
     """Lock the file unless somebody else has."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

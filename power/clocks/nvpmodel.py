@@ -7,24 +7,25 @@ reboot, and so does its journal entry.
 
 import os
 import re
-import signal
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
-from tuner.system.ownership import tied_to_us
 
 from ..base import POWER_PROFILE, SettingState
 from .actuator import Ruling, no_ruling
 from .devfreq import DEVFREQ, DevfreqActuator
+from .journal import lock_now
 
 _MODEL = re.compile(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>")
 _DEFAULT = re.compile(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)\s*>")
 _GATING = re.compile(r"\S+\s+\w+_PG_MASK\s+\S+")  # a part of the GPU is off: what a reboot changes
 _STATUS = re.compile(r"pmode:(\d+)")
 _CONFIG, _PRESENT, _PROGRAM = "etc/nvpmodel.conf", "var/lib/nvpmodel/status", "usr/sbin/nvpmodel"
+_RETRY_S = 0.02
 _PATIENCE_S = 6.0  # two calls fit into the patience of the helper's clients and of its watchdog
 
 
@@ -148,7 +149,7 @@ class NvpmodelActuator:
 
     def supported(self) -> tuple[int, ...]:
         """See ``Actuator.supported``."""
-        return self._rules(self.gpu).allowed_profiles(self.listed())
+        return self._rules(self.gpu).allowed(self.listed(), self.control)
 
     def before(self) -> SettingState:
         """See ``Actuator.before``: the mode, and the limits of the GPU's clock to see what became of them.
@@ -191,7 +192,7 @@ class NvpmodelActuator:
             case _:
                 raise ClockError(f"the power mode {self.gpu} had before is not understood: {dict(old)}")
         modes = self._modes()
-        if modes.present not in (mode, new):
+        if modes.present not in (mode, new, None):  # None where a call was killed that wrote it
             return [f"the power mode is {modes.named(modes.present)}, not {modes.named(new)}: left so"]
         if why := self._run(mode):  # also where it is there: a call that was killed may have done a part
             raise ClockError(f"nvpmodel did not come back to {modes.named(mode)}: {why}")
@@ -222,9 +223,21 @@ class NvpmodelActuator:
         return PowerModes.read(self._root)
 
     def _run(self, mode: int) -> str:
-        """Have nvpmodel set a mode; the reason that it did not, or nothing where it did."""
+        """Have nvpmodel set a mode; the reason that it did not, or nothing where it did.
+
+        It holds a lock while it runs, which outlives a caller that is killed: the next one waits for it.
+        """
         program = self._root / _PROGRAM
         try:
+            turn = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            return f"{program}: {error.strerror}"
+        try:
+            until_s = time.monotonic() + _PATIENCE_S
+            while not lock_now(turn):
+                if time.monotonic() > until_s:
+                    return f"{program} is at work for another, and does not end"
+                time.sleep(_RETRY_S)
             done = subprocess.run(  # noqa: S603 - the board's own program, by its full path
                 [str(program), "-m", str(mode)],
                 stdin=subprocess.DEVNULL,  # that it may reboot is never said
@@ -235,12 +248,14 @@ class NvpmodelActuator:
                 cwd="/",
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
                 start_new_session=True,
-                preexec_fn=tied_to_us(signal.SIGKILL),
+                pass_fds=[turn],
             )
         except subprocess.TimeoutExpired:
             return f"{program} took more than {_PATIENCE_S:g} s"
         except OSError as error:
             return f"{program}: {error.strerror}"
+        finally:
+            os.close(turn)
         said = " ".join(done.stdout.decode(errors="replace").split())
         if "reboot" in said.lower():
             return f"it asks for a reboot: {said}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import resource
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING
 from tuner.model.errors import ClockError, InputError, PowerError, RunInterrupted
 from tuner.power.base import ClockControl, ClockReading, PowerSampler, ProgramTimeline, Sample, SensorInfo
 from tuner.system.marks import VARIABLE, MarkPipe
-from tuner.system.ownership import tied_to_us
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -535,8 +535,7 @@ def _started(
                 stdout=output,
                 stderr=output,
                 start_new_session=output is not None,
-                # a trial is worth nothing without us, and would disturb the runs that --resume makes
-                preexec_fn=None if output is None else tied_to_us(signal.SIGTERM),  # noqa: PLW1509 - one call
+                preexec_fn=None if output is None else _ends_with_us(),  # noqa: PLW1509 - one call of C
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             why = error.strerror if isinstance(error, OSError) else error
@@ -548,6 +547,14 @@ def _started(
     finally:
         if child.poll() is None:
             _end(child, whole_session=output is not None)
+
+
+def _ends_with_us() -> Callable[[], object]:
+    """A function that, in a child, has it get SIGTERM when the thread that started it is gone: a killed one.
+
+    A trial is worth nothing then, and would disturb the runs that ``--resume`` makes.
+    """
+    return functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
@@ -566,7 +573,7 @@ def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
 _KEPT_BYTES = 2**20  # of the output: its end
 _READ_BYTES = 2**16
 _LEFT_S = 2.0  # for what a command has left running to end by itself, once it is told to
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37  # linux/prctl.h
 
 
 @dataclass(frozen=True)

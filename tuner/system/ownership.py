@@ -3,12 +3,10 @@
 import contextlib
 import errno
 import fcntl
-import functools
 import glob
 import os
 import re
 import shutil
-import signal
 import stat
 import tempfile
 import time
@@ -173,7 +171,6 @@ _LOCK_POLL_S = 0.05
 _IDENTITY_BYTES = 256  # of an identity at most
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 _DEAD = ("Z", "X", "x")  # states, field 3: it has let go of all it held, and waits for its parent to notice
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _start_time(pid: int) -> str | None:
@@ -202,13 +199,6 @@ def this_process() -> str:
 def identity_of(pid: int) -> str:
     """The identity of the process that has a number now."""
     return f"{boot_id()}:{pid}:{_start_time(pid) or ''}"
-
-
-def tied_to_us(number: signal.Signals) -> Callable[[], object]:
-    """A function that, in a child, has it get a signal when the thread that started it is gone."""
-    import ctypes  # noqa: PLC0415 - 2 ms, which few commands need
-
-    return functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def is_alive(owner: str) -> bool:
