@@ -286,10 +286,15 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("run", "--clocks", "all", "--", "false"), "fails as it stands: exit code 1"),
         (("run", "--device", "sim:h200", "--clocks", "all", "--", "true"), "a simulated device"),
         (("run", "--clocks", "all", "--metric", "a: (.)", "--", "true"), "nothing that it printed matches"),
+        (("run", "--clocks", "all", "--metric", "a: (.+)", "--", "echo", "a: nan"), "as it stands: a is nan"),
+        (("run", "--clocks", "all", "--metric", "a: (x+)+$", "--", "echo", f"a: {'x' * 40}y"), "than 0.05 s"),
     ],
 )
-def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_is_refused(
+    tuned: Tuned, words: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A message, exit code 2, and nothing set."""
+    monkeypatch.setattr("tuner.programs.program._MATCHING_S", 0.05)
     device = () if words[0] == "exec" or "--device" in words else FIRST
     result = tuner("program", words[0], *device, *words[1:])
 
@@ -297,6 +302,28 @@ def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: s
     assert says in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
     assert tuned.state.locked_max_mhz == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("run", "--clocks", "900"), 2, "not have 900 MHz; it has 1 from 345 to 345 MHz that may be set"),
+        (("run", "--power-limits", "700"), 2, "not have 700 W; it has 101 from 300 to 400 W that may be set"),
+        (("exec", "--use", "1"), 1, "has no clock of 900 MHz that may be set; near it are 345"),
+    ],
+)
+def test_what_the_administrator_does_not_allow(
+    tuned: Tuned, words: tuple[str, ...], code: int, says: str
+) -> None:
+    """Limits of the file are told before anything runs, and hold for an answer from before them."""
+    rules = control.SYSTEM.config
+    rules.write_text('[limits]\n"*" = [345, 500]\n[power_limits]\n"*" = [300, 400]\n')
+    try:
+        result = tuner("program", words[0], *FIRST, *words[1:], "--", "sleep", "0.4")
+    finally:
+        rules.unlink()
+    assert (result.exit_code, tuned.state.locked_max_mhz) == (code, 0), result.output
+    assert says in " ".join(result.stderr.split())
 
 
 WAYS = {

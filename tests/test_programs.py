@@ -222,6 +222,18 @@ def test_an_unattended_command(
     assert ran.timeline.duration_s > 0.0
 
 
+@pytest.mark.parametrize(
+    ("content", "says"), [("#!/no/such/python\n", "its first line names is not there"), ("x", "Exec format")]
+)
+def test_a_script_that_cannot_run(tmp_path: Path, content: str, says: str) -> None:
+    """The message says what is missing, which is not the script."""
+    script = tmp_path / "train"
+    script.write_text(content)
+    script.chmod(0o755)
+    with pytest.raises(InputError, match=says):
+        run_traced((str(script),), Recorder(()), unattended=Unattended())
+
+
 def test_what_is_left_running_ends_behind_the_run(tmp_path: Path) -> None:
     """What a daemon still does once it is told to end is no part of the run, nor of its time."""
     ready = tmp_path / "ready"
