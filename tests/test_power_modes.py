@@ -184,6 +184,10 @@ def test_one_is_reset_by_order(where: ClockPaths, root: Path) -> None:
         ),
         (("--power-profiles", "max-q"), "choose from MODE_15W, MODE_30W, MODE_40W"),
         (("--power-profiles", "all", "--clocks", "auto"), "power modes set clocks, too: leave one out"),
+        (
+            ("--power-profiles", "MODE_15W"),
+            "the clock of GPU 17000000.gpu is locked, by jetson_clocks perhaps",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -192,6 +196,8 @@ def test_what_cannot_be_is_refused(
     """A message, exit code 2, and nothing set."""
     assert where.devfreq.exists()
     monkeypatch.setenv("TUNER_DATABASE", str(root / "tuner.db"))
+    if "locked" in says:
+        set_limits_hz(root / "sys", 612_000_000, 612_000_000)
     result = tuner("program", "run", "--device", "0", "--objective", "time", *options, "--", "true")
     assert (result.exit_code, mode(root)) == (2, FOUND)
     assert says in " ".join(result.stderr.split())

@@ -468,6 +468,7 @@ def open_power_profiles(gpu: str | int, where: ClockPaths | None = None) -> Leas
                 f"{actuator.name} has no power profile that may be set: Jetsons have, and GPUs since"
                 " Blackwell"
             )
+        actuator.before()  # what could not be given back is told now
         unless_right.pop_all()
     return LeasedPowerProfile(actuator, partial(_setter, actuator, where))
 

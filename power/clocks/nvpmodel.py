@@ -257,7 +257,7 @@ class NvpmodelActuator:
         finally:
             os.close(turn)
         said = " ".join(done.stdout.decode(errors="replace").split())
-        if "reboot" in said.lower():
-            return f"it asks for a reboot: {said}"
-        present = self._modes().present
-        return "" if done.returncode == 0 and present == mode else said or f"exit code {done.returncode}"
+        if done.returncode == 0 and self._modes().present == mode:
+            return ""
+        asks = "it asks for a reboot: " if "reboot" in said.lower() else ""
+        return f"{asks}{said or f'exit code {done.returncode}'}"
