@@ -5,7 +5,7 @@ one clock after the other, or one power limit, or both at once, each with a guar
 guardians or helper, or all of them, are killed 0 to 1.2 s after the start, so that every step from the first
 to the last is hit. In the container scenes, holder and guardian have namespaces of their own and another boot
 id, and share the runtime directory with who restores. Looked at is what is set after the next start. Each of
-the thirteen scenes takes some four minutes for 200 kills.
+the fifteen scenes takes some four minutes for 200 kills.
 
     python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
 """

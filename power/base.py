@@ -217,60 +217,47 @@ class SettableLimits(Protocol):
         """
 
 
-class ClockControl(SettableClocks, Protocol):
+class SettingControl(Protocol):
+    """Holds one setting of a GPU when the user asked for that; opening and reading change nothing."""
+
+    def locked(self, value: int, /) -> AbstractContextManager[None]:
+        """Hold the GPU at a value while the block runs and restore what was there, on every way out.
+
+        Args:
+            value: MHz of a clock, watts of a power limit, ID of a power profile.
+
+        Raises:
+            ClockPermissionError: this process may not set it.
+            ClockLostError: the value was not held to the end of the block.
+            ClockError: the value is not supported, or could not be set or restored.
+        """
+
+    def close(self) -> None:
+        """Restore if needed and release."""
+
+
+class ClockControl(SettableClocks, SettingControl, Protocol):
     """Reads, and when the user asked for it sets, the GPU clock."""
 
     def read(self) -> ClockReading:
         """Present clock and throttle reasons; never changes anything."""
 
-    def locked(self, mhz: int) -> AbstractContextManager[None]:
-        """Hold the GPU at ``mhz`` while the block runs and restore what was there, on every way out.
 
-        Raises:
-            ClockPermissionError: this process may not set clocks.
-            ClockError: the clock is not supported, or could not be set or restored.
-        """
-
-    def close(self) -> None:
-        """Restore if needed and release."""
-
-
-class PowerLimitControl(SettableLimits, Protocol):
-    """Reads the power limit of one GPU, and sets it when the user asked for that.
-
-    Opening and reading change nothing.
-    """
+class PowerLimitControl(SettableLimits, SettingControl, Protocol):
+    """Reads the power limit of one GPU, and sets it when the user asked for that."""
 
     def read_w(self) -> float | None:
         """The limit that is set now, in watts; None where it is not told."""
 
-    def locked(self, watts: int) -> AbstractContextManager[None]:
-        """Hold the GPU at a limit while the block runs and restore what was there, on every way out.
 
-        Raises:
-            ClockPermissionError: this process may not set power limits.
-            ClockLostError: the limit was not held to the end of the block.
-            ClockError: the limit is not supported, or could not be set or restored.
-        """
-
-    def close(self) -> None:
-        """Restore if needed and release."""
-
-
-class PowerProfileControl(Protocol):
+class PowerProfileControl(SettingControl, Protocol):
     """Sets the power profile of one GPU when the user asked for that."""
 
     def names(self) -> dict[str, int]:
         """IDs of the profiles that may be set, by name."""
 
-    def locked(self, number: int) -> AbstractContextManager[None]:
-        """Request a profile while the block runs, and no more after it; see ``PowerLimitControl.locked``."""
-
     def demand_held(self) -> None:
         """Raise a ClockLostError where a profile was asked for that is no longer held."""
-
-    def close(self) -> None:
-        """Restore if needed and release."""
 
 
 # --- Power and joules as they are read, measured and spent.
@@ -548,7 +535,7 @@ POWER_LIMITS = GpuSettingKind(
     "power limit", "is held", "power limit", "W", "--power-limits", "--reset-power-limit"
 )
 POWER_PROFILES = GpuSettingKind(
-    "power profile", "is held", "power profile", "in NVML's list", "--power-profiles", "--reset-power-profile"
+    "power profile", "is held", "power profile", "in its list", "--power-profiles", "--reset-power-profile"
 )
 
 

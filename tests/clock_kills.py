@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fake_nvml_state import UUID, fake_nvml, library
-from jetson_trees import build, gpu_node, limits_hz
+from jetson_trees import build, build_modes, gpu_node, limits_hz, mode
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import restore_stale
 
@@ -43,11 +43,10 @@ import itertools, random, signal, sys, time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-def stop(*_):
-    raise KeyboardInterrupt
+from tuner.system.signals import raised_as_interrupts
 
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, stop)
+signals = raised_as_interrupts((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+signals.__enter__()  # none is lost in a callback of the imports below
 print("here", flush=True)
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import open_control, open_power_limits, open_power_profiles
@@ -262,11 +261,27 @@ def devfreq_scene(folder: Path) -> Iterator[GuardedScene]:
     yield GuardedScene("devfreq", gpu_node(sysfs).name, where, lambda: limits_hz(sysfs) != before)
 
 
+@contextmanager
+def mode_scene(folder: Path) -> Iterator[GuardedScene]:
+    """Power modes of a fake Jetson."""
+    sysfs = build(folder, "agx-orin")
+    root, before = build_modes(sysfs), limits_hz(sysfs)
+
+    def changed() -> bool:
+        with contextlib.suppress(ValueError, IndexError):  # it is written just now
+            return (mode(root), limits_hz(sysfs)) != (2, before)
+        return True
+
+    where = _where(folder, library=str(folder / "no-driver"), devfreq=sysfs / "class/devfreq")
+    yield GuardedScene("power-mode", gpu_node(sysfs).name, where, changed, "profile")
+
+
 SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
     "nvml": nvml_scene,
     "devfreq": devfreq_scene,
     "power-limit": limit_scene,
     "power-profile": profile_scene,
+    "power-mode": mode_scene,
     "clock-and-limit": both_scene,
 }
 """Makes a scene in an empty folder."""

@@ -286,10 +286,15 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("run", "--clocks", "all", "--", "false"), "fails as it stands: exit code 1"),
         (("run", "--device", "sim:h200", "--clocks", "all", "--", "true"), "a simulated device"),
         (("run", "--clocks", "all", "--metric", "a: (.)", "--", "true"), "nothing that it printed matches"),
+        (("run", "--clocks", "all", "--metric", "a: (.+)", "--", "echo", "a: nan"), "as it stands: a is nan"),
+        (("run", "--clocks", "all", "--metric", "a: (x+)+$", "--", "echo", f"a: {'x' * 40}y"), "than 0.05 s"),
     ],
 )
-def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_is_refused(
+    tuned: Tuned, words: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A message, exit code 2, and nothing set."""
+    monkeypatch.setattr("tuner.programs.program._MATCHING_S", 0.05)
     device = () if words[0] == "exec" or "--device" in words else FIRST
     result = tuner("program", words[0], *device, *words[1:])
 
@@ -297,6 +302,72 @@ def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: s
     assert says in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
     assert tuned.state.locked_max_mhz == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("run", "--clocks", "900"), 2, "not have 900 MHz; it has 1 from 345 to 345 MHz that may be set"),
+        (("run", "--power-limits", "700"), 2, "not have 700 W; it has 101 from 300 to 400 W that may be set"),
+        (("exec", "--use", "1"), 1, "has no clock of 900 MHz that may be set; near it are 345"),
+    ],
+)
+def test_what_the_administrator_does_not_allow(
+    tuned: Tuned, words: tuple[str, ...], code: int, says: str
+) -> None:
+    """Limits of the file are told before anything runs, and hold for an answer from before them."""
+    rules = control.SYSTEM.config
+    rules.write_text('[limits]\n"*" = [345, 500]\n[power_limits]\n"*" = [300, 400]\n')
+    try:
+        result = tuner("program", words[0], *FIRST, *words[1:], "--", "sleep", "0.4")
+    finally:
+        rules.unlink()
+    assert (result.exit_code, tuned.state.locked_max_mhz) == (code, 0), result.output
+    assert says in " ".join(result.stderr.split())
+
+
+WAYS = {
+    "plain": ("true", "ok", ""),
+    "fails": ("echo no memory; exit 9", "crashed", "exit code 9: loss: 1 | no memory"),
+    "once": ("test -e {ran} || {{ touch {ran}; exit 9; }}", "ok", ""),
+    "silent": ("exit 0", "wrong-answer", "nothing that it printed matches 'loss: (.+)'"),
+    "nan": ("echo loss: nan", "wrong-answer", "loss is nan"),
+    "daemon": ("setsid sleep 600 &", "ok", "left one process running, which ended with the run"),
+    "stubborn": ("trap '' TERM; sleep 600", "timeout", "ended after 1 s, as it took too long"),
+    "clock": ("{python} -c '{write}'", "ok", "off-clock: 1980 MHz seen, 900 MHz set"),
+}
+"""What a program does at a value of its tunable, in the words of a shell, and what is told of it."""
+
+
+def test_whatever_a_program_does_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way to misbehave fails its own trial or is told with it, and spoils no other's."""
+    monkeypatch.setattr("tuner.joules.traces._GRACE_S", 0.2)
+    monkeypatch.setattr("tuner.joules.traces.IDLE_S", 0.2)
+    place = slice(State.locked_max_mhz.offset, State.locked_max_mhz.offset + State.locked_max_mhz.size)
+    write = (
+        'import mmap, os; m = mmap.mmap(os.open(os.environ["FAKE_NVML_STATE"], os.O_RDWR), 0);'
+        f' m[{place.start}:{place.stop}] = (1980).to_bytes(4, "little")'
+    )
+    known = {"ran": tmp_path / "ran", "python": sys.executable, "write": write}
+    cases = "".join(f"{way}) {does.format(**known)};; " for way, (does, _, _) in WAYS.items())
+    script = f"sleep 0.3; test {{way}} = silent || echo loss: 1; case {{way}} in {cases}esac"
+    options = ("--clocks", "900", "--tunable", f"way={','.join(WAYS)}", "--metric", "loss: (.+)")
+    words = ("--budget", "12", "--energy-precision", "10%", "--json", tmp_path / "run.json")
+    with gpu(tmp_path, monkeypatch) as state:
+        result = tuner("program", "run", *FIRST, *options, *words, "--", "sh", "-c", script)
+        assert (result.exit_code, state.locked_max_mhz) == (0, 0), result.output
+
+    document = json.loads((tmp_path / "run.json").read_text())
+    for trial in document["trials"]:
+        (way,) = (configuration["way"] for configuration in trial["configurations"].values())
+        (one,) = trial["workloads"].values()
+        _, status, told = WAYS[way]
+        assert (way, trial["status"]) == (way, status)
+        told_of_it = (*trial["flags"], one["detail"])
+        assert told in told_of_it if told else not any("off-clock" in text for text in told_of_it)
+    assert "tried once more: exit code 9" in result.stderr
+    assert "the clock is 1980 MHz after a run at 900 MHz: the program, or somebody else" in result.stderr
+    assert len(document["trials"]) == len(WAYS)
 
 
 def test_a_clock_that_may_not_be_set(tuned: Tuned) -> None:

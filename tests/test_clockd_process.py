@@ -114,6 +114,17 @@ def test_a_user_has_limits_of_its_own(where: ClockPaths, nvml: State, tmp_path: 
     assert nvml.sets == 1
 
 
+def test_rules_for_nobody_are_told_at_the_start(where: ClockPaths, tmp_path: Path) -> None:
+    """A mistyped user would else be one without the limits that were meant for it."""
+    rules = tmp_path / "clockd.toml"
+    rules.write_text('[users.alcie.limits]\n"*" = [900, 1500]\n')
+    words = command("serve", replace(where, config=rules), "--idle-exit", "0.01")[3:]
+    with begun(*words, code=HELPER) as process:
+        _, told = process.communicate()
+    assert process.returncode == 0
+    assert f'{rules}: users."alcie": there is no such user' in told
+
+
 def test_hostile_neighbours(
     helper: "subprocess.Popen[str]", clocks: LeasedClocks, nvml: State, where: ClockPaths
 ) -> None:
@@ -243,7 +254,7 @@ def test_limits_of_the_administrator_hold(nvml: State, where: ClockPaths) -> Non
     unaware = replace(where, config=where.config.with_name("none"))
     with closing(leased(UUID, unaware)) as clocks:
         with (
-            pytest.raises(ClockError, match="no clock of 1980 MHz; near it are 900, 1500"),
+            pytest.raises(ClockError, match="no clock of 1980 MHz that may be set; near it are 900, 1500"),
             clocks.locked(1980),
         ):
             pass

@@ -12,9 +12,10 @@ import pytest
 from fake_nvml_state import UUID, State, follow_real_time, h200_at
 from jetson_trees import build, write
 from tuner.power.clocks.journal import Ownership, SettingJournal
+from tuner.power.clocks.nvpmodel import PowerModes
 
 from tuner.cli import doctor as checks
-from tuner.cli.doctor import Finding, Surroundings, examine, jetson, power_mode, worst
+from tuner.cli.doctor import Finding, Surroundings, examine, jetson, worst
 from tuner.compiler.triton_server import TESTED
 from tuner.database.files import mirror_of
 from tuner.database.integrity.check import check_database, check_mirror
@@ -71,6 +72,21 @@ def process(root: Path, pid: int, *words: str, name: str = "") -> None:
     folder.mkdir(parents=True)
     (folder / "comm").write_text(f"{(name or Path(words[0]).name)[:15]}\n")
     (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("rules", "severity", "says"),
+    [
+        ('[limits]\n"*" = [345, 1755]\n', "ok", "is understood"),
+        ("[limits]\n* = 1\n", "error", "clockd.toml"),
+        ('[users.alcie.limits]\n"*" = [1, 2]\n', "warning", 'users."alcie": there is no such user'),
+    ],
+)
+def test_the_administrators_rules(around: Surroundings, rules: str, severity: str, says: str) -> None:
+    """A file that cannot be understood, or rules for nobody, is told, on a machine without a GPU too."""
+    write(around.root / "etc/tuner/clockd.toml", rules)
+    found = only(list(examine(around)), "clock rules")
+    assert (found.severity, says in found.text) == (severity, True)
 
 
 # --- as a whole ----------------------------------------------------------------------------------
@@ -492,18 +508,22 @@ def test_power_modes(board: Path) -> None:
 
 @pytest.mark.parametrize(
     ("status", "conf", "mode"),
-    [(None, "", None), ("nonsense", "", None), ("pmode:0001", "", "mode 1"), ("pmode:0001", None, "mode 1")],
+    [
+        (None, "", "no known mode"),
+        ("nonsense", "", "no known mode"),
+        ("pmode:0001", "", "mode 1"),
+        ("pmode:0001", None, "mode 1"),
+    ],
 )
-def test_power_modes_that_cannot_be_read(
-    root: Path, status: str | None, conf: str | None, mode: str | None
-) -> None:
+def test_power_modes_that_cannot_be_read(root: Path, status: str | None, conf: str | None, mode: str) -> None:
     """Missing or odd files give a number or nothing, never an exception."""
     if status is not None:
         write(root / "var/lib/nvpmodel/status", status)
     if conf is not None:
         write(root / "etc/nvpmodel.conf", conf)
 
-    assert power_mode(root) == mode
+    modes = PowerModes.read(root)
+    assert modes.named(modes.present) == mode
 
 
 def test_no_jetson(root: Path) -> None:

@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from jetson_trees import build, gpu_node, limits_hz
 from tuner.power.clocks import control
-from tuner.power.clocks.actuator import ClockConfig, ClockPaths, ClockRules, load_config
+from tuner.power.clocks.actuator import ClockConfig, ClockPaths, ClockRules, load_config, strangers
 from tuner.power.clocks.clockd_client import SetterLink
 from tuner.power.clocks.control import open_control, survey
 from tuner.power.clocks.journal import HeldError, Ownership, SettingJournal
@@ -80,7 +81,7 @@ def test_what_is_set_under_anothers_lock_is_left_alone(
         with pytest.raises(HeldError, match=f"held by process {os.getpid()}"), clocks.locked(612):
             pass
         with pytest.raises(HeldError):
-            control.reset("GPU-of-cuda", where)
+            control.reset("GPU-of-cuda", where=where)
         assert limits_hz(where.devfreq.parent.parent) == before
         roots.give_up()
         with clocks.locked(612):
@@ -106,6 +107,10 @@ def test_everybody_sees_who_holds_a_clock(where: ClockPaths) -> None:
         assert state.owner == (f"process {os.getpid()}" if announced else "")
     owner.give_up()
     assert survey(where)[0].stale
+
+
+_USERS, _GROUPS = {one.pw_name for one in pwd.getpwall()}, {one.gr_name for one in grp.getgrall()}
+ONLY_GROUPS, ONLY_USERS = sorted(_GROUPS - _USERS)[:1], sorted(_USERS - _GROUPS)[:1]
 
 
 def config(folder: Path, text: str) -> ClockConfig:
@@ -145,6 +150,31 @@ def test_users_have_rules_of_their_own(tmp_path: Path) -> None:
     assert found.rules("GPU-3", os.getuid()).limits_mhz == (500, 600)
     assert found.rules("GPU-1", 4294967) == ClockRules((345, 1755), (345, 1410), (300, 700), (0, 1))
     assert found.rules("GPU-1") == ClockRules((345, 1755), (345, 1410), (300, 700))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("root", ""),
+        ("0", ""),
+        ("@root", ""),
+        ("4294967", ""),
+        ("alcie", "there is no such user, and its rules hold for nobody: `getent passwd` lists"),
+        ("@4294967", "there is no such group, and its rules hold for nobody: `getent group` lists"),
+        *(
+            (name, f'no such user, .* is a group of this name, which is written "@{name}"')
+            for name in ONLY_GROUPS
+        ),
+        *((f"@{name}", f'no such group, .* is a user .* is written "{name}"') for name in ONLY_USERS),
+        ("", "there is no such user"),
+    ],
+)
+def test_rules_of_nobody_are_told(tmp_path: Path, name: str, says: str) -> None:
+    """A user or group that is not there is told with file, key and what would be right."""
+    found = config(tmp_path, f'[users."{name}".limits]\n"*" = [345, 900]\n')
+    told = strangers(tmp_path / "clockd.toml", found)
+    assert len(told) == bool(says)
+    assert all(re.search(rf'clockd\.toml: users\."{name}": .*{says}', line) for line in told)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_administrator_rules(tmp_path: Path, nvml: State) -> None:
     config.write_text('[power_profiles]\n"*" = [2, 1]\n')
     with pytest.raises(InputError, match=r"clockd.toml: power_profiles\.\*: .* in NVML's IDs"):
         load_config(config)
-    assert ClockRules().allowed_profiles((0, 3)) == (3, 0)
+    assert ClockRules().allowed((0, 3), "powerprofile") == (3, 0)
 
 
 def test_one_is_held_and_given_back(nvml: State, where: ClockPaths) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -219,6 +220,30 @@ def test_an_unattended_command(
     assert (ran.exit_code, ran.output, ran.too_long, ran.interrupted) == (code, output, too_long, False)
     assert left <= ran.left <= left + 2  # the shell's own wait may be among them
     assert ran.timeline.duration_s > 0.0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("#!/no/such/python\n", "its first line names is not there"), ("x", "Exec format")]
+)
+def test_a_script_that_cannot_run(tmp_path: Path, content: str, says: str) -> None:
+    """The message says what is missing, which is not the script."""
+    script = tmp_path / "train"
+    script.write_text(content)
+    script.chmod(0o755)
+    with pytest.raises(InputError, match=says):
+        run_traced((str(script),), Recorder(()), unattended=Unattended())
+
+
+def test_what_is_left_running_ends_behind_the_run(tmp_path: Path) -> None:
+    """What a daemon still does once it is told to end is no part of the run, nor of its time."""
+    ready = tmp_path / "ready"
+    daemon = f"trap 'echo told > $TUNER_MARKS; exit' TERM; touch {ready}; while :; do sleep 0.01; done"
+    script = f"setsid sh -c {shlex.quote(daemon)} & until test -e {ready}; do sleep 0.01; done"
+    ran = run_traced(
+        ("sh", "-c", f"{script}; echo here > $TUNER_MARKS"), Recorder(()), unattended=Unattended()
+    )
+    assert [label for _, label in ran.marks] == ["here"]
+    assert ran.left
 
 
 def test_a_signal_ends_an_unattended_command() -> None:

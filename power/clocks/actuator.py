@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from tuner.model.errors import ClockError, InputError
 from tuner.system.untrusted.reading import TEXT_BYTES, load_toml, read_text
 
-from ..base import ClockReading, SettingState, kind_of
+from ..base import POWER_LIMIT, POWER_PROFILE, ClockReading, SettingState, kind_of
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
@@ -137,6 +137,27 @@ class ClockActuator(Actuator, Protocol):
         """
 
 
+class ProfileActuator(Actuator, Protocol):
+    """An actuator of a power profile, whose values have names.
+
+    Attributes:
+        sets_clocks: a profile sets the clock, too, so that nobody else may hold it.
+    """
+
+    sets_clocks: bool
+
+    def names(self) -> dict[str, int]:
+        """Supported values by name.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+            InputError: the administrator's file is wrong.
+        """
+
+    def why_not(self, name: str) -> str:
+        """The reason that a profile of that name is not among them, for people; empty where there is none."""
+
+
 @dataclass(frozen=True)
 class ClockPaths:
     """Paths of NVML, the clock devices, the administrator's file, journals and the helper's socket.
@@ -172,22 +193,11 @@ class ClockRules:
     power_limits_w: Range | None = None
     power_profiles: Range | None = None
 
-    def allowed(self, clocks_mhz: Sequence[int]) -> tuple[int, ...]:
-        """Those of some clocks that may be set, highest first."""
-        return _within(self.limits_mhz, clocks_mhz)
-
-    def allowed_w(self, limits_w: Sequence[int]) -> tuple[int, ...]:
-        """Those of some power limits that may be set, highest first."""
-        return _within(self.power_limits_w, limits_w)
-
-    def allowed_profiles(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Those of some power profiles that may be set, highest ID first."""
-        return _within(self.power_profiles, numbers)
-
-
-def _within(bounds: Range | None, values: Sequence[int]) -> tuple[int, ...]:
-    low, high = bounds or (0, max(values, default=0))
-    return tuple(sorted({value for value in values if low <= value <= high}, reverse=True))
+    def allowed(self, values: Sequence[int], control: str = "") -> tuple[int, ...]:
+        """Those of some values that may be set, highest first: of clocks, or what another control sets."""
+        ranges = {POWER_LIMIT: self.power_limits_w, POWER_PROFILE: self.power_profiles}
+        low, high = ranges.get(control, self.limits_mhz) or (0, max(values, default=0))
+        return tuple(sorted({value for value in values if low <= value <= high}, reverse=True))
 
 
 Ruling = Callable[[str], ClockRules]
@@ -211,7 +221,9 @@ def demand(actuator: Actuator, value: int) -> None:
     if value not in supported:
         nearest = sorted(supported, key=lambda supported_value: abs(supported_value - value))[:_NEAR]
         near = ", ".join(map(str, sorted(nearest)))
-        raise ClockError(f"{actuator.name} has no {kind.value} of {value} {kind.unit}; near it are {near}")
+        raise ClockError(
+            f"{actuator.name} has no {kind.value} of {value} {kind.unit} that may be set; near it are {near}"
+        )
 
 
 @dataclass(frozen=True)
@@ -258,6 +270,33 @@ def _names_of(user: int) -> list[str]:
         with suppress(KeyError):
             groups.append(f"@{grp.getgrgid(number).gr_name}")
     return [known.pw_name, str(user), *groups]
+
+
+def strangers(path: Path, config: ClockConfig) -> list[str]:
+    """Warnings of the users and groups of a file that this machine does not know."""
+    found = []
+    for name in config.users:
+        bare, *kinds = name.removeprefix("@"), "user", "group"
+        kind, other = reversed(kinds) if name.startswith("@") else kinds
+        if not (_is_known(kind, bare) or name.isdecimal()):  # a number is a user whom nobody need know
+            right = f"`getent {'group' if kind == 'group' else 'passwd'}` lists those there are"
+            if _is_known(other, bare):
+                right = (
+                    f'there is a {other} of this name, which is written "{"@" * (other == "group")}{bare}"'
+                )
+            found.append(
+                f'{path}: {_USERS}."{name}": there is no such {kind}, and its rules hold for nobody: {right}'
+            )
+    return found
+
+
+def _is_known(kind: str, name: str) -> bool:
+    """True for a user or a group that this machine knows."""
+    try:
+        (pwd.getpwnam if kind == "user" else grp.getgrnam)(name)
+    except (KeyError, ValueError):  # ValueError: a NUL
+        return False
+    return True
 
 
 def load_config(path: Path) -> ClockConfig:

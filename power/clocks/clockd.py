@@ -36,7 +36,7 @@ from tuner.system.untrusted.reading import PlainFormatter
 
 from ..base import SettingState, kind_of
 from ..sensors.attributes import zones
-from .actuator import Actuator, ClockPaths, demand, load_config
+from .actuator import Actuator, ClockPaths, demand, load_config, strangers
 from .clockd_client import (
     MAX_REQUEST_BYTES,
     PROTOCOL,
@@ -642,14 +642,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # No configuration is read: what is wrong in it must not keep clocks set.
             outcomes = restore_stale(directory, undo(where))
             return int(any(outcome.state == "failed" for outcome in outcomes))
-        rules = load_config(where.config).rules
+        config = load_config(where.config)
 
         def opened(control: str, gpu: str, user: int | None) -> Actuator:
-            return open_actuator(control, gpu, where, partial(rules, user=user))
+            return open_actuator(control, gpu, where, partial(config.rules, user=user))
 
         if options.command == "guard":
             leases = Leases(directory, opened, undo(where), owner=options.owner, patience_s=HANDOVER_S)
             return _guard(leases, options)
+        for warning in strangers(where.config, config):
+            _LOG.warning("%s", warning)
         energy = RareReads(
             lambda: load_config(where.config).reads_powercap, partial(_zones, options.powercap)
         )

@@ -14,14 +14,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tuner.model.errors import ClockError, ClockLostError
+from tuner.model.errors import ClockError, ClockLostError, InputError
 
 from ..base import (
     CLOCKS,
     POWER_LIMIT,
+    POWER_LIMITS,
     POWER_PROFILE,
     ClockControl,
     ClockReading,
+    GpuSettingKind,
     PowerLimitControl,
     SettingState,
     kind_of,
@@ -29,8 +31,17 @@ from ..base import (
 from ..nvml import clocks as nvml_clocks
 from ..nvml.clocks import NvmlPowerLimitActuator, NvmlPowerProfileActuator, is_rounded
 from ..nvml.library import NvmlGpu
-from . import devfreq
-from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, demand, load_config, no_ruling
+from . import devfreq, nvpmodel
+from .actuator import (
+    Actuator,
+    ClockActuator,
+    ClockPaths,
+    ProfileActuator,
+    Ruling,
+    demand,
+    load_config,
+    no_ruling,
+)
 from .clockd_client import (
     PATIENCE_S,
     Answer,
@@ -221,12 +232,29 @@ class LeasedPowerLimit(LeasedSetting[NvmlPowerLimitActuator]):
         return watts
 
 
-class LeasedPowerProfile(LeasedSetting[NvmlPowerProfileActuator]):
+class LeasedPowerProfile(LeasedSetting[ProfileActuator]):
     """A power profile that is held; see ``LeasedSetting``."""
 
+    @property
+    def sets_clocks(self) -> bool:
+        """See ``ProfileActuator.sets_clocks``."""
+        return self._actuator.sets_clocks
+
     def names(self) -> dict[str, int]:
-        """See ``NvmlPowerProfileActuator.names``."""
+        """See ``ProfileActuator.names``."""
         return self._actuator.names()
+
+    def number(self, name: str) -> int:
+        """The value of a profile.
+
+        Raises:
+            InputError: none of that name may be set; the message says why, or which may.
+        """
+        names = self._actuator.names()
+        if name not in names:
+            why = self._actuator.why_not(name) or f"choose from {', '.join(names)}"
+            raise InputError(f"power profile {name} cannot be set on {self._actuator.name}: {why}")
+        return names[name]
 
 
 class _LeaseThread:
@@ -322,7 +350,7 @@ def open_actuator(
     if control == POWER_LIMIT:
         return NvmlPowerLimitActuator(gpu, library=where.library, rules=rules)
     if control == POWER_PROFILE:
-        return NvmlPowerProfileActuator(gpu, library=where.library, rules=rules)
+        return _profile_actuator(gpu, where, rules)
     if control == nvml_clocks.CONTROL:
         return nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
     if control == devfreq.CONTROL:
@@ -364,6 +392,13 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator
     return board
 
 
+def _profile_actuator(gpu: str | int, where: ClockPaths, rules: Ruling) -> ProfileActuator:
+    """The power profiles of a GPU: on a board with nvpmodel its modes, else those of NVML."""
+    if nvpmodel.has_modes(where.devfreq):
+        return nvpmodel.NvpmodelActuator(gpu, devfreq=where.devfreq, rules=rules)
+    return NvmlPowerProfileActuator(gpu, library=where.library, rules=rules)
+
+
 def _rules(where: ClockPaths) -> Ruling:
     """The administrator's rules for this user, read when they are first asked for."""
     return cache(lambda name: load_config(where.config).rules(name, os.getuid()))
@@ -390,7 +425,7 @@ def open_power_limits(gpu: str | int, where: ClockPaths | None = None) -> PowerL
     where = where or SYSTEM
     actuator = choose_limit_actuator(gpu, where)
     try:
-        _demand_free(actuator, directories(where.directory))
+        _demand_free(actuator.control, actuator.gpu, directories(where.directory))
     except ClockError:
         actuator.close()
         raise
@@ -421,17 +456,19 @@ def open_power_profiles(gpu: str | int, where: ClockPaths | None = None) -> Leas
     """Control of a GPU's power profile; opening it changes nothing, and asks nobody who may set it.
 
     Raises:
-        ClockError: NVML does not know the GPU, or it has no power profiles.
+        ClockError: nobody knows the GPU, or it has no power profiles.
         InputError: the administrator's file is wrong.
     """
     where = where or SYSTEM
-    actuator = NvmlPowerProfileActuator(gpu, library=where.library, rules=_rules(where))
+    actuator = _profile_actuator(gpu, where, _rules(where))
     with ExitStack() as unless_right:
         unless_right.callback(actuator.close)
         if not actuator.supported():
             raise ClockError(
-                f"{actuator.name} has no power profile that may be set; GPUs since Blackwell have"
+                f"{actuator.name} has no power profile that may be set: Jetsons have, and GPUs since"
+                " Blackwell"
             )
+        actuator.before()  # what could not be given back is told now
         unless_right.pop_all()
     return LeasedPowerProfile(actuator, partial(_setter, actuator, where))
 
@@ -442,9 +479,12 @@ def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
     Users who may set clocks themselves go to the helper too, so that all are in one queue. Root needs no
     helper: it keeps its locks and journals in the same place.
     """
+    if isinstance(actuator, devfreq.DevfreqActuator | nvpmodel.NvpmodelActuator):  # a mode sets clocks, too
+        other = devfreq.CONTROL if actuator.control == POWER_PROFILE else POWER_PROFILE
+        _demand_free(other, actuator.gpu, directories(where.directory))
     if not (os.geteuid() == 0 and actuator.permitted()) and helper_answers(where.socket):
         return reach(where.socket)
-    _demand_free(actuator, _others(where))
+    _demand_free(actuator.control, actuator.gpu, _others(where))
     return hire(where)
 
 
@@ -458,14 +498,14 @@ def _others(where: ClockPaths) -> list[Path]:
     return [folder for folder in directories(where.directory) if folder != own]
 
 
-def _demand_free(actuator: Actuator, folders: Iterable[Path]) -> None:
+def _demand_free(control: str, gpu: str, folders: Iterable[Path]) -> None:
     """Refuse a setting that is held under the lock of a directory, as far as this user can see that.
 
     Raises:
         HeldError: somebody owns it.
     """
     for folder in folders:
-        journal = SettingJournal(folder, actuator.control, actuator.gpu)
+        journal = SettingJournal(folder, control, gpu)
         try:
             owner = owner_of(journal)
         except ClockError:  # nobody tells this user
@@ -541,40 +581,26 @@ def restore_all() -> list[RestoreOutcome]:
     return [outcome for folder in folders for outcome in _restore_stale(folder, undo(SYSTEM))]
 
 
-def reset(gpu: str | int, where: ClockPaths | None = None) -> None:
-    """Give a GPU's clock back to driver and configuration, whoever set it; for an explicit order only.
+def reset(gpu: str | int, kind: GpuSettingKind = CLOCKS, where: ClockPaths | None = None) -> None:
+    """Give a GPU's setting back to driver and configuration, whoever set it; for an explicit order only.
 
-    The journal of a dead owner, an unreadable one too, is removed when that is done.
+    A power limit becomes the driver's default, and no power profile is requested any more. The journal of a
+    dead owner, an unreadable one too, is removed when that is done.
 
     Raises:
-        ClockError: no such GPU, a living process owns its clocks (it is named), or the reset failed.
+        ClockError: no such GPU or setting, a living process owns it (it is named), or the reset failed.
         InputError: the administrator's file is wrong; nothing was reset.
     """
     where = where or SYSTEM
-    _reset(choose_actuator(gpu, where), where)
-
-
-def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
-    """Give a GPU the driver's default power limit, whoever set it; for an explicit order only.
-
-    The journal of a dead owner, an unreadable one too, is removed when that is done.
-
-    Raises:
-        ClockError: no such GPU or limit, a living process owns it (it is named), or the reset failed.
-    """
-    where = where or SYSTEM
-    _reset(choose_limit_actuator(gpu, where), where)
-
-
-def reset_power_profile(gpu: str | int, where: ClockPaths | None = None) -> None:
-    """Have no power profile of a GPU requested, whoever did; see ``reset_power_limit``."""
-    where = where or SYSTEM
-    _reset(NvmlPowerProfileActuator(gpu, library=where.library, rules=_rules(where)), where)
-
-
-def _reset(actuator: Actuator, where: ClockPaths) -> None:
+    actuator: Actuator
+    if kind is CLOCKS:
+        actuator = choose_actuator(gpu, where)
+    elif kind is POWER_LIMITS:
+        actuator = choose_limit_actuator(gpu, where)
+    else:
+        actuator = _profile_actuator(gpu, where, _rules(where))
     try:
-        _demand_free(actuator, _others(where))
+        _demand_free(actuator.control, actuator.gpu, _others(where))
         journal = SettingJournal(where.directory or runtime_directory(), actuator.control, actuator.gpu)
         ownership = Ownership(journal, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
@@ -652,13 +678,14 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
             )
     folders = directories(where.directory)
     # A journal of a power limit or profile names a GPU too: NVML is how it would be read.
-    in_journals = {
+    known = {state.gpu for state in states}
+    why = tuple(dict.fromkeys(reasons)) or ("not found on this machine",)
+    lost = {
         (nvml_clocks.CONTROL if kind_of(journal.control) != CLOCKS else journal.control, journal.gpu)
         for folder in folders
         for journal in journals(folder)
+        if journal.gpu not in known
     }
-    why = tuple(dict.fromkeys(reasons)) or ("not found on this machine",)
-    lost = in_journals - {(state.control, state.gpu) for state in states}
     states += [GpuSettingState(control, gpu, trouble=why) for control, gpu in sorted(lost)]
     if not states:
         raise ClockError(f"no GPU whose clocks can be read: {'; '.join(reasons)}")

@@ -20,9 +20,10 @@ from typing import Literal
 from tuner.model.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.ownership import BootRecord, boot_id, is_alive, pid_of, this_process, was_rebooted
 
-from ..base import GpuSettingKind, SettingState, kind_of
+from ..base import POWER_PROFILE, GpuSettingKind, SettingState, kind_of
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
+LASTING = Path("/var/lib/tuner-clockd")  # those of root that outlive a boot
 _MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
 _LARGEST_BYTES = 65_536  # hundreds of times an entry
 
@@ -70,7 +71,8 @@ class SettingJournal:
     @property
     def path(self) -> Path:
         """The entry; there only while the setting is changed."""
-        return self.directory / f"{self.control}-{self.gpu}.json"
+        folder = LASTING if self.directory == OF_ROOT and _lasts(self.control, self.gpu) else self.directory
+        return folder / f"{self.control}-{self.gpu}.json"
 
     @property
     def lock(self) -> Path:
@@ -148,19 +150,26 @@ class SettingJournal:
         return self.path.with_suffix(".draft")
 
 
+def _lasts(control: str, gpu: str) -> bool:
+    """True for a power mode of a Jetson, whose GPU has no UUID: it outlives a reboot."""
+    return control == POWER_PROFILE and not gpu.startswith("GPU-")
+
+
 def is_undone(entry: JournalEntry) -> bool:
-    """True for an entry of before a reboot: settings of clocks do not outlive it.
+    """True for an entry of before a reboot: settings of clocks do not outlive it, as a power mode does.
 
     Another boot id does not show a reboot, as a container may have one of its own: where it cannot be told,
     the entry counts.
     """
-    return entry.written is not None and was_rebooted(entry.written) is True
+    if entry.written is None or _lasts(entry.control, entry.gpu):
+        return False
+    return was_rebooted(entry.written) is True
 
 
 def doubt(entry: JournalEntry) -> str:
     """Return the reason to act on an entry of another boot id, for people; else empty."""
     written_in = entry.written.boot_id if entry.written is not None else entry.owner.partition(":")[0]
-    if written_in == boot_id() or is_undone(entry):
+    if written_in == boot_id() or is_undone(entry) or _lasts(entry.control, entry.gpu):
         return ""
     return "it was set under another boot id, as in a container, and nothing shows a reboot since"
 
@@ -190,7 +199,9 @@ def _written(record: Mapping[str, object]) -> BootRecord | None:
 
 def journals(directory: Path) -> Iterator[SettingJournal]:
     """Yield the settings with a journal entry or a draft of one in a runtime directory, in order."""
-    names = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
+    folders = (directory, *((LASTING,) if directory == OF_ROOT else ()))
+    patterns = ("*-*.json", "*-*.draft")
+    names = {path.stem for folder in folders for pattern in patterns for path in folder.glob(pattern)}
     for name in sorted(names):
         control, _, gpu = name.partition("-")
         yield SettingJournal(directory, control, gpu)
@@ -393,7 +404,7 @@ def owner_of(journal: SettingJournal) -> str:
     except OSError:  # another user's, who is in the journal while a clock is set
         return _named(journal)
     try:
-        return "" if _locked(lock) else _holder(lock)
+        return "" if lock_now(lock) else _holder(lock)
     finally:
         os.close(lock)
 
@@ -418,7 +429,7 @@ def _taken(journal: SettingJournal, patience_s: float) -> int:
 def _await(journal: SettingJournal, lock: int, patience_s: float) -> None:
     """Lock the file as soon as nobody else has."""
     deadline = time.monotonic() + patience_s
-    while not _locked(lock):
+    while not lock_now(lock):
         if is_alive(_signature(lock)) or time.monotonic() > deadline:
             raise HeldError(journal, _holder(lock))
         time.sleep(_RETRY_S)
@@ -426,7 +437,7 @@ def _await(journal: SettingJournal, lock: int, patience_s: float) -> None:
 
 def _opened(journal: SettingJournal) -> int:
     """Open the lock of a setting, in a directory whose journal this user may act on."""
-    _make(journal.directory)
+    _make(journal.path.parent)
     try:
         return os.open(journal.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
@@ -459,7 +470,7 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _locked(lock: int) -> bool:
+def lock_now(lock: int) -> bool:
     """Lock the file unless somebody else has."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,7 @@
 """GPU clocks, power limits and power profiles through NVML, and what setting them takes."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref
@@ -80,7 +81,7 @@ REASONS: tuple[tuple[int, str], ...] = (
 )
 
 
-class _NvmlSetting:
+class _NvmlSetting(ABC):
     """A GPU with one setting that is changed through NVML; the part that all such actuators share.
 
     Args:
@@ -91,6 +92,8 @@ class _NvmlSetting:
     Raises:
         ClockError: no driver or no such GPU.
     """
+
+    control: str
 
     def __init__(self, gpu: str | int, *, library: str | None = None, rules: Ruling = no_ruling) -> None:
         self._gpu = NvmlGpu.open(gpu, library, error=ClockError)
@@ -105,6 +108,18 @@ class _NvmlSetting:
     def name(self) -> str:
         """Product name of the GPU."""
         return self._gpu.name
+
+    def permitted(self) -> bool:
+        """See ``Actuator.permitted``: CAP_SYS_ADMIN."""
+        return may_set()
+
+    @abstractmethod
+    def listed(self) -> tuple[int, ...]:
+        """See ``Actuator.listed``."""
+
+    def supported(self) -> tuple[int, ...]:
+        """See ``Actuator.supported``."""
+        return self._rules(self.gpu).allowed(self.listed(), self.control)
 
     def close(self) -> None:
         """Release NVML."""
@@ -144,10 +159,6 @@ class NvmlActuator(_NvmlSetting):
         if self._clocks is None:
             self._clocks = tuple(self._listed())
         return self._clocks
-
-    def supported(self) -> tuple[int, ...]:
-        """See ``Actuator.supported``."""
-        return self._rules(self.gpu).allowed(self.listed())
 
     def read(self) -> ClockReading:
         """See ``ClockActuator.read``: SM clock, the lowest of the power limits in force, and temperature."""
@@ -287,10 +298,6 @@ class NvmlPowerLimitActuator(_NvmlSetting):
     control = POWER_LIMIT
     _original_mw: int | None = None  # the limit before this actuator set one
 
-    def permitted(self) -> bool:
-        """See ``Actuator.permitted``: CAP_SYS_ADMIN."""
-        return may_set()
-
     def listed(self) -> tuple[int, ...]:
         """See ``Actuator.listed``: the driver's range, but none above the default or the limit as found."""
         nvml = self._gpu.nvml
@@ -300,10 +307,6 @@ class NvmlPowerLimitActuator(_NvmlSetting):
             return ()
         except nvml.NVMLError as error:
             raise ClockError(f"the power limits of {self.name} cannot be listed: {error}") from error
-
-    def supported(self) -> tuple[int, ...]:
-        """See ``Actuator.supported``."""
-        return self._rules(self.gpu).allowed_w(self.listed())
 
     def read_w(self) -> float:
         """The limit that is set, in watts.
@@ -416,24 +419,20 @@ class NvmlPowerProfileActuator(_NvmlSetting):
     """
 
     control = POWER_PROFILE
-
-    def permitted(self) -> bool:
-        """See ``Actuator.permitted``: CAP_SYS_ADMIN."""
-        return may_set()
+    sets_clocks = False
 
     def names(self) -> dict[str, int]:
-        """IDs of the supported profiles by name, such as ``max-q``; a new one is called by its ID.
-
-        Raises:
-            ClockError: the GPU stopped answering.
-            InputError: the administrator's file is wrong.
-        """
+        """See ``ProfileActuator.names``: such as ``max-q``; a new one is called by its ID."""
         constants = {
             value: name.removeprefix(_PROFILE).lower().replace("_", "-")
             for name, value in vars(self._gpu.nvml).items()
             if name.startswith(_PROFILE) and "OPERATION" not in name and name != f"{_PROFILE}MAX"
         }
         return {constants.get(number, str(number)): number for number in sorted(self.supported())}
+
+    def why_not(self, name: str) -> str:  # noqa: ARG002 - as others
+        """See ``ProfileActuator.why_not``."""
+        return ""
 
     def listed(self) -> tuple[int, ...]:
         """See ``Actuator.listed``."""
@@ -446,10 +445,6 @@ class NvmlPowerProfileActuator(_NvmlSetting):
         except nvml.NVMLError as error:
             raise ClockError(f"the power profiles of {self.name} cannot be listed: {error}") from error
         return _bits(info.perfProfilesMask)
-
-    def supported(self) -> tuple[int, ...]:
-        """See ``Actuator.supported``."""
-        return self._rules(self.gpu).allowed_profiles(self.listed())
 
     def before(self) -> SettingState:
         """See ``Actuator.before``: the profiles that are requested."""

@@ -3,6 +3,7 @@
 import sys
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,11 +114,12 @@ def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...], profiled: tuple[
     journal entry needs an explicit --reset, --reset-power-limit or --reset-power-profile, which a living
     owner also prevents.
     """
+    from tuner.power.base import CLOCKS, POWER_LIMITS, POWER_PROFILES
     from tuner.power.clocks import control
 
-    done = [_reset(gpu, control.reset, "reset") for gpu in gpus]
-    done += [_reset(gpu, control.reset_power_limit, "power limit reset") for gpu in limited]
-    done += [_reset(gpu, control.reset_power_profile, "power profile reset") for gpu in profiled]
+    asked = [(CLOCKS, "reset", gpus), (POWER_LIMITS, "power limit reset", limited)]
+    asked += [(POWER_PROFILES, "power profile reset", profiled)]
+    done = [_reset(gpu, partial(control.reset, kind=kind), words) for kind, words, of in asked for gpu in of]
     if not done:
         outcomes = control.restore_all()
         for outcome in outcomes:

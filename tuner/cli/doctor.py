@@ -34,8 +34,9 @@ from tuner.model.errors import (
 )
 from tuner.model.jobs import DeviceIdentity
 from tuner.power.clocks import control, journal
-from tuner.power.clocks.actuator import Actuator, ClockPaths
+from tuner.power.clocks.actuator import Actuator, ClockPaths, load_config, strangers
 from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.clocks.nvpmodel import PowerModes
 from tuner.power.nvml.library import GpuHealth, health
 from tuner.report.layout import response_words
 
@@ -166,6 +167,17 @@ def _permission(actuator: Actuator, option: str, *, permitted: bool, helper: boo
         f"this user may not set {what}, and tuner-clockd does not answer",
         f"for --{option} install tuner-clockd, or be root (in a container with --cap-add SYS_ADMIN)",
     )
+
+
+def clock_rules(path: Path) -> Iterator[Finding]:
+    """Can the administrator's file be read, and does it rule for users that there are? Silent without one."""
+    if not path.exists():
+        return
+    found = strangers(path, load_config(path))
+    remedy = "mend it: systemctl restart tuner-clockd.service reads it anew"
+    yield from (Finding("clock rules", "warning", text, remedy) for text in found)
+    if not found:
+        yield Finding("clock rules", "ok", f"{path} is understood")
 
 
 def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
@@ -304,8 +316,6 @@ def _compiler(check: str, capability: tuple[int, int]) -> Iterator[Finding]:
 
 # --- Checks of the host: other readers of the GPU, directories, disk space, the database, Jetson power modes.
 
-_MODEL = re.compile(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>")
-_STATUS = re.compile(r"pmode:(\d+)")
 _TEGRASTATS = ("usr/bin/tegrastats", "home/nvidia/tegrastats", "home/ubuntu/tegrastats")
 MONITORS = (
     *("dcgm-exporter", "nv-hostengine", "dcgmi", "nvidia-smi", "nvitop", "nvtop", "gpustat", "zeusd"),
@@ -326,8 +336,9 @@ def jetson(root: Path) -> Iterator[Finding]:
     """
     if not is_jetson(root):
         return
-    mode = power_mode(root)
-    if mode is None:
+    modes = PowerModes.read(root)
+    mode = modes.named(modes.present)
+    if modes.present is None:
         yield Finding("power mode", "note", "not to be read from nvpmodel's files", "see nvpmodel -q")
     elif mode.upper().startswith("MAXN"):
         yield Finding("power mode", "ok", f"nvpmodel: {mode} (heat or current may still throttle the board)")
@@ -342,22 +353,6 @@ def jetson(root: Path) -> Iterator[Finding]:
         yield Finding("tegrastats", "ok", "is there")
     else:
         yield Finding("tegrastats", "note", "not found; the power monitors may be read without it")
-
-
-def power_mode(root: Path) -> str | None:
-    """Name of nvpmodel's present mode; its number where the configuration names none; None if unknown."""
-    try:
-        status = _STATUS.search((root / "var/lib/nvpmodel/status").read_text(errors="replace"))
-    except OSError:
-        return None
-    if status is None:
-        return None
-    try:
-        models = _MODEL.findall((root / "etc/nvpmodel.conf").read_text(errors="replace"))
-    except OSError:
-        models = []
-    number = int(status[1])
-    return next((name for model, name in models if int(model) == number), f"mode {number}")
 
 
 def monitors(proc: Path) -> Iterator[Finding]:
@@ -643,6 +638,7 @@ def _checks(around: Surroundings) -> Iterator[tuple[str, Callable[[], Iterable[F
     if not names:
         yield "power", partial(sensors, None, around.look_s) if expected else no_sensors
     yield "clocks", partial(clocks, where, expected=expected)
+    yield "clock rules", partial(clock_rules, where.config)
     yield "jetson", partial(jetson, root)
     yield "monitors", partial(monitors, root / "proc")
     yield "state directory", partial(directory, "state directory", around.database.parent)

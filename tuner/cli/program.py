@@ -54,8 +54,8 @@ _gpu_option = click.option(
     "--power-profiles",
     "profiles",
     metavar="NAMES",
-    help="Power profiles of the GPU to choose from, as in max-q,llm-training: 'all' are those that it has. No"
-    " profile is always among them.",
+    help="Power profiles of the GPU to choose from, as in max-q,llm-training, on a Jetson its power modes:"
+    " 'all' are those that it has. No profile is always among them.",
 )
 @click.option(
     "--tunable",
@@ -339,9 +339,7 @@ def _hold(
         stack.enter_context(limits.locked(limit_w))
     if profile is not None:
         profiles = stack.enter_context(contextlib.closing(control.open_power_profiles(gpu.gpu)))
-        if profile not in profiles.names():
-            raise InputError(f"--use {number}: {gpu.name} has no power profile {profile} any more")
-        stack.enter_context(profiles.locked(profiles.names()[profile]))
+        stack.enter_context(profiles.locked(profiles.number(profile)))
     held = [f"{clock_mhz} MHz"] if clock_mhz is not None else []
     held += [f"{limit_w} W at most"] if limit_w is not None else []
     held += [f"power profile {profile}"] if profile is not None else []

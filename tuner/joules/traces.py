@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -316,7 +316,10 @@ def run_traced(
         InputError: the command cannot be started, or there is no room for the pipe of its marks.
         RunInterrupted: a signal came before the command was started.
     """
-    with SignalPipe((*TO_PASS_ON, signal.SIGCHLD)) as signals, _marks(recorder) as marks:
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(SignalPipe((*TO_PASS_ON, signal.SIGCHLD)))
+        marks = stack.enter_context(_marks(recorder))
+        end_orphans = stack.enter_context(_orphans_adopted()) if unattended else int
         loop = _EventLoop(recorder, signals, marks)
         began_s = recorder.now()
         _before(loop, recorder, _idle_s(recorder, idle))
@@ -341,7 +344,7 @@ def run_traced(
             output=ran.output,
             too_long=ran.too_long,
             interrupted=ran.interrupted,
-            left=ran.left,
+            left=end_orphans(),  # last: the time that they take to end is not the command's
         )
 
 
@@ -535,7 +538,10 @@ def _started(
                 preexec_fn=None if output is None else _ends_with_us(),  # noqa: PLW1509 - one call of C
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-            raise InputError(f"{command[0]}: cannot be started: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else error
+            if isinstance(error, FileNotFoundError) and Path(command[0]).is_file():
+                why = "the interpreter that its first line names is not there"
+            raise InputError(f"{command[0]}: cannot be started: {why}") from error
     try:
         yield child
     finally:
@@ -578,7 +584,6 @@ class _Ran:
     output: str = ""
     too_long: bool = False
     interrupted: bool = False
-    left: int = 0
 
 
 class _OutputTail:
@@ -616,19 +621,18 @@ def _run_unattended(
 ) -> _Ran:
     """Run a command as often as is asked for, while it succeeds."""
     ends_s = recorder.now() + how.most_s
-    with _orphans_adopted() as end_orphans:
-        for _ in range(how.times):
-            tail = _OutputTail()
-            with contextlib.closing(tail):
-                with _started(command, how.environment, marks, tail.writes) as child:
-                    loop.attend(ends_s, child, tail)
-                    ended_itself = child.poll() is not None
-                tail.read()
-                interrupted = bool(loop.unsent)
-                ran = _Ran(exit_code(child), tail.text(), not (ended_itself or interrupted), interrupted)
-            if ran.exit_code or ran.too_long or ran.interrupted:
-                break
-        return replace(ran, left=end_orphans())
+    for _ in range(how.times):
+        tail = _OutputTail()
+        with contextlib.closing(tail):
+            with _started(command, how.environment, marks, tail.writes) as child:
+                loop.attend(ends_s, child, tail)
+                ended_itself = child.poll() is not None
+            tail.read()
+            interrupted = bool(loop.unsent)
+            ran = _Ran(exit_code(child), tail.text(), not (ended_itself or interrupted), interrupted)
+        if ran.exit_code or ran.too_long or ran.interrupted:
+            break
+    return ran
 
 
 @contextlib.contextmanager

@@ -18,13 +18,18 @@ from tuner.model.objective import COVERAGE
 from tuner.model.plan import Plan
 from tuner.model.trial import Flag, FlagKind, GpuSetting, Measurement
 from tuner.power.base import (
+    CLOCKS,
+    POWER_LIMITS,
+    POWER_PROFILES,
     ClockControl,
     ClockReading,
+    GpuSettingKind,
     Meter,
     PowerLevel,
     PowerLimitControl,
     PowerProfileControl,
     PowerReading,
+    SettingControl,
 )
 
 SETTLE_S = 5.0
@@ -48,12 +53,13 @@ class SettingLock:
         limits: PowerLimitControl | None = None,
         profiles: PowerProfileControl | None = None,
     ) -> None:
-        self._clocks = clocks
-        self._limits = limits
-        self._profiles = profiles
-        self._profile_lock = ExitStack()
-        self._clock_lock = ExitStack()
-        self._limit_lock = ExitStack()
+        self._clocks, self._limits, self._profiles = clocks, limits, profiles
+        self._controls: dict[str, tuple[SettingControl | None, GpuSettingKind]] = {
+            "clock_mhz": (clocks, CLOCKS),
+            "power_limit_w": (limits, POWER_LIMITS),
+            "power_profile": (profiles, POWER_PROFILES),
+        }
+        self._locks = {name: ExitStack() for name in self._controls}
         self._settled = True
         self._held = GpuSetting()
 
@@ -73,12 +79,9 @@ class SettingLock:
             ClockLostError: one is not held any more, and may not have been in the block.
         """
         try:
-            if setting.clock_mhz != self._held.clock_mhz:
-                self._hold_clock(setting.clock_mhz)
-            if setting.power_limit_w != self._held.power_limit_w:
-                self._hold_limit(setting.power_limit_w)
-            if setting.power_profile != self._held.power_profile:
-                self._hold_profile(setting.power_profile)
+            for name in self._controls:
+                if getattr(setting, name) != getattr(self._held, name):
+                    self._hold(name, getattr(setting, name))
             yield
             if self._held.clock_mhz is not None:
                 _confirm(self.read)
@@ -90,40 +93,21 @@ class SettingLock:
             self.release()
             raise
 
-    def _hold_clock(self, mhz: int | None) -> None:
-        self._held = replace(self._held, clock_mhz=None)
-        self._clock_lock.close()
-        if mhz is None:
+    def _hold(self, name: str, value: int | None) -> None:
+        """Hold a value in place of the one before, or none."""
+        control, kind = self._controls[name]
+        self._held = replace(self._held, **{name: None})
+        self._locks[name].close()
+        if value is None:
             return
-        if self._clocks is None:
-            raise ClockError(f"a trial asks for {mhz} MHz, and the clocks of this device cannot be set here")
-        self._clock_lock.enter_context(self._clocks.locked(mhz))
-        self._held = replace(self._held, clock_mhz=mhz)
-        self._settled = False
-
-    def _hold_limit(self, watts: int | None) -> None:
-        self._held = replace(self._held, power_limit_w=None)
-        self._limit_lock.close()
-        if watts is None:
-            return
-        if self._limits is None:
+        if control is None:
             raise ClockError(
-                f"a trial asks for a power limit of {watts} W, and that of this device cannot be set here"
+                f"a trial asks for a {kind.value} of {value} {kind.unit}, and the {kind.name} of this device"
+                " cannot be set here"
             )
-        self._limit_lock.enter_context(self._limits.locked(watts))
-        self._held = replace(self._held, power_limit_w=watts)
-
-    def _hold_profile(self, number: int | None) -> None:
-        self._held = replace(self._held, power_profile=None)
-        self._profile_lock.close()
-        if number is None:
-            return
-        if self._profiles is None:
-            raise ClockError(
-                f"a trial asks for power profile {number}, and those of this device cannot be set here"
-            )
-        self._profile_lock.enter_context(self._profiles.locked(number))
-        self._held = replace(self._held, power_profile=number)
+        self._locks[name].enter_context(control.locked(value))
+        self._held = replace(self._held, **{name: value})
+        self._settled = self._settled and kind is not CLOCKS
 
     def settle(self, look: Callable[[], ClockReading | None], now_s: Callable[[], float]) -> None:
         """After a clock was set, keep the GPU busy until it has it.
@@ -152,8 +136,9 @@ class SettingLock:
     def release(self) -> None:
         """Give all back."""
         self._held = GpuSetting()
-        with self._profile_lock, self._limit_lock:
-            self._clock_lock.close()
+        with ExitStack() as locks:
+            for lock in reversed(self._locks.values()):
+                locks.callback(lock.close)
 
     def read(self) -> ClockReading:
         """The present clock.

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tuner.joules.trace_result import ProgramTrace, result
@@ -10,10 +11,7 @@ from tuner.joules.traces import CommandOutcome, Recorder, Unattended, run_traced
 from tuner.joules.watching import Gpu
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.settle import SettingLock
-from tuner.model.errors import (
-    InputError,
-    RunInterrupted,
-)
+from tuner.model.errors import ClockError, InputError, RunInterrupted
 from tuner.model.objective import COVERAGE
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
@@ -121,11 +119,29 @@ class ProgramMeasurer:
             if self._default_s is None:
                 self._warm_up(trial)
             run = self._attempted(trial)
+            overridden = self._overridden()
             if self._default_s is None:
                 if run.failure is not None:
                     raise InputError(f"{self._program.command[0]}: fails sometimes: {run.failure[1]}")
                 self._default_s = run.duration_s
-        return self._measurement(run)
+        if overridden is None:
+            return self._measurement(run)
+        measurement = self._measurement(replace(run, clock=overridden))
+        self._setting.release()  # so that the next trial sets its clock anew
+        return measurement
+
+    def _overridden(self) -> ClockReading | None:
+        """The present clock where it is above the one that is held: the program, or another, has set it."""
+        with suppress(ClockError):  # is the business of who holds it
+            after = self._setting.read()
+            held_mhz = self._setting.mhz
+            if held_mhz is not None and (after.mhz or 0.0) > held_mhz and self._setting.is_off(after):
+                self._tell(
+                    f"beware: the clock is {after.mhz:g} MHz after a run at {held_mhz} MHz: the program, or"
+                    " somebody else, has set it"
+                )
+                return after
+        return None
 
     def _attempted(self, trial: Trial) -> ProgramRun:
         """Run a trial, and once more where it crashed; what took too long or was wrong will be again."""

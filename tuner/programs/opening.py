@@ -157,10 +157,14 @@ def open_runs(
         for control in (clocks, limits, profiles):
             if control is not None:
                 stack.callback(control.close)
-        names = {} if profiles is None else profiles.names()
-        for name in program.tunables.get(PROFILE, ()):
-            if name not in (*names, AS_FOUND):
-                raise InputError(f"--power-profiles {name}: {gpu.name} has {', '.join(names)}")
+        numbers = {}
+        if profiles is not None:
+            if profiles.sets_clocks and request.clocks != "off":
+                raise InputError(
+                    f"--clocks {request.clocks}: a Jetson's power modes set clocks, too: leave one out"
+                )
+            wanted_profiles = [str(name) for name in program.tunables[PROFILE] if name != AS_FOUND]
+            numbers = {name: profiles.number(name) for name in wanted_profiles}
         setting, readable = SettingLock(clocks, limits, profiles), _readable(clocks)
         measurer: ProgramMeasurer
         if program.phase:
@@ -179,7 +183,7 @@ def open_runs(
                 precision=request.energy_precision,
                 needs_energy=needs_energy,
                 tell=tell,
-                profiles=names,
+                profiles=numbers,
             )
         stack.callback(measurer.close)
         sensor = samplers[0].info.name if samplers else None

@@ -213,7 +213,7 @@ def _thinned(values: Sequence[int], step: int) -> list[int]:
 
 
 def _offer(supported: Sequence[int], unit: str) -> str:
-    return f"it has {len(supported)} from {supported[-1]} to {supported[0]} {unit}"
+    return f"it has {len(supported)} from {supported[-1]} to {supported[0]} {unit} that may be set"
 
 
 # --- Options that contradict each other, or cannot be.
