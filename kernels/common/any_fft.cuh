@@ -5,6 +5,7 @@
 // same length whose inputs are laid out as these outputs. PairedInputs and PairedOutputs are this transform with points
 // o and N - o in one thread, before it or after it, where butterflies come in pairs. in_use: see mixed_fft.cuh.
 // first_radix, last_radix: elements of a thread's butterfly are N / radix apart, as far as they follow each other.
+// input_below(k, o, bound), output_below: whether element o of register k is below a bound, known to the compiler of most.
 //
 // A length N = p columns, p a large prime, has a first stage of radix p, which needs no twiddle factors: transforms of
 // the `columns` interleaved columns of p points, each by a cyclic convolution of K = M / columns points, a product of
@@ -33,7 +34,7 @@ struct Mixed {
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch, inputs = Fft::held(0), outputs = Fft::held(Fft::last);
     static constexpr int first_radix = List::at(0), last_radix = List::at(Fft::last);
-    static constexpr bool is_padded = false, has_spare = spare;
+    static constexpr bool is_padded = false, has_spare = spare, convolves = false;
 
     template <class F>
     __device__ static __forceinline__ void for_inputs(unsigned t, F f) {
@@ -42,6 +43,12 @@ struct Mixed {
     template <class F>
     __device__ static __forceinline__ void for_outputs(unsigned t, F f) {
         if (Fft::writes(t)) for_points<Fft, Fft::last>(t, f);
+    }
+    __device__ static __forceinline__ bool input_below(int k, unsigned o, unsigned bound) {
+        return is_below<Fft, 0>(k, o, bound);
+    }
+    __device__ static __forceinline__ bool output_below(int k, unsigned o, unsigned bound) {
+        return is_below<Fft, Fft::last>(k, o, bound);
     }
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
                                                Word* room, const Complex<T>*, bool in_use = false) {
@@ -114,7 +121,7 @@ struct Convolution {
     static constexpr int in_order = (N + G - 1) / G, inputs = gathers ? in_order : held;
     static constexpr int outputs = lines ? in_order : alone ? held : Rest::held(alone ? 0 : Rest::last);
     static constexpr int first_radix = 1, last_radix = alone ? 1 : Rest_::at(Rest::last);
-    static constexpr bool is_padded = !rader, has_spare = spare;
+    static constexpr bool is_padded = !rader, has_spare = spare, convolves = true;
     static_assert(p * columns == N && K * columns == M, "all columns are alike");
     static_assert(rader ? K == p - 1 : K >= 2 * p - 1, "a convolution must not meet itself");
     static_assert(alone || Rest_::at(0) == p, "the other stages follow");
@@ -192,6 +199,13 @@ struct Convolution {
             for_lines(t, f);
         else
             for_points<Fft, 0>(t, f);
+    }
+    __device__ static __forceinline__ bool input_below(int, unsigned o, unsigned bound) { return o < bound; }
+    __device__ static __forceinline__ bool output_below(int k, unsigned o, unsigned bound) {
+        if constexpr (!alone)
+            return is_below<Rest, Rest::last>(k, o, bound);
+        else
+            return o < bound && (!lines || k * G < bound);
     }
 
     // What of a number passes the room in which turn: its real and then its imaginary part, or all
@@ -315,6 +329,27 @@ using Bluestein = Convolution<false, T, N, M, G, List, split, spare, stride, col
 template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int columns = 1,
           class Rest = Stages<N>>
 using Rader = Convolution<true, T, N, M, G, List, split, spare, stride, columns, Rest>;
+
+// What a thread holds before a transform, or after it: for_each(t, f) calls f(register, element), `radix` of which
+// follow each other, N / radix apart
+template <class Core_, bool before>
+struct Side {
+    using Core = Core_;
+    static constexpr int N = Core::N, held = before ? Core::inputs : Core::outputs, stage = before ? 0 : Core::Fft::last;
+    static constexpr int radix = before ? Core::first_radix : Core::last_radix;
+    static constexpr bool paired = Core::Fft::paired == stage;
+
+    template <class F>
+    __device__ static __forceinline__ void for_each(unsigned t, F f) {
+        if constexpr (before)
+            Core::for_inputs(t, f);
+        else
+            Core::for_outputs(t, f);
+    }
+    __device__ static __forceinline__ bool is_below(int k, unsigned o, unsigned bound) {
+        return before ? Core::input_below(k, o, bound) : Core::output_below(k, o, bound);
+    }
+};
 
 // Which problem of a block a thread has, and its number there
 struct Seat {
