@@ -143,11 +143,11 @@ __global__ void __launch_bounds__(L, blocks)
 }
 
 // The chirp w[n] = exp(-i pi n^2 / N), and the filter of M points whose transform is the spectrum: conj w on both sides
-// of 0, divided by M. From 0 on it has as many as there are results; the other side has as many as points are given.
-template <class T, int N, int results, int M, int L>
+// of 0, divided by M; from 0 on it has as many as results are wanted.
+template <class T, int N, int wanted, int M, int L>
 __global__ void __launch_bounds__(L) long_chirp(Complex<T>* __restrict__ filter, Complex<T>* __restrict__ chirp) {
     const auto at = [](unsigned n) { return root<T, 2 * N>(1ull * n * n % (2 * N)); };
-    const unsigned o = blockIdx.x * L + threadIdx.x, n = o < results ? o : M - o;
+    const unsigned o = blockIdx.x * L + threadIdx.x, n = o < wanted ? o : M - o;
     if (o >= M) return;
     filter[o] = scaled(conjugate(n < N ? at(n) : Complex<T>{0, 0}), T(1.0 / M));
     if (o < N) chirp[o] = at(o);
