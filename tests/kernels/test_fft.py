@@ -191,7 +191,7 @@ CASES = [
     # Odd: half of the columns and of the rows, large primes in both or in one, by either algorithm.
     *(
         case("fft-real-long", N, way, batch=2, flags=CHECKED)
-        for N in (37 * 83, 3 * 59, 5 * 5 * 37)
+        for N in (37 * 83, 3 * 59, 5 * 5 * 37, 3 * 2111)
         for way in WAYS
     ),
     *(
