@@ -5,13 +5,15 @@
 // same length whose inputs are laid out as these outputs. PairedInputs and PairedOutputs are this transform with points
 // o and N - o in one thread, before it or after it, where butterflies come in pairs. in_use: see mixed_fft.cuh.
 // first_radix, last_radix: elements of a thread's butterfly are N / radix apart, as far as they follow each other.
+// input_below(k, o, bound), output_below: whether element o of register k is below a bound, known to the compiler of most.
 //
 // A length N = p columns, p a large prime, has a first stage of radix p, which needs no twiddle factors: transforms of
 // the `columns` interleaved columns of p points, each by a cyclic convolution of K = M / columns points, a product of
 // small primes. The stages behind it, `Rest`, are as ever. Both ways of convolving are two transforms of K points.
 //
 // Bluestein (1970): with w[n] = exp(-i pi n^2 / p), frequency k is w[k] times the convolution of x[n] w[n] with
-// conj w, both padded to K >= 2 p - 1. p may be any number. The table is the transform of conj w by K, and w behind it.
+// conj w, both padded to K >= given + wanted - 1. p may be any number, of whose points the first `given` are not zero,
+// and of whose frequencies the first `wanted` mean something. The table is the transform of conj w by K, and w behind it.
 // Rader (1968): with a generator g of the numbers modulo p, frequency g^-i is x[0] and element i of the convolution of
 // x[g^j] with exp(-2 pi i g^-j / p), where K = p - 1. Frequency 0 is the sum of all. The table is the transform of the
 // latter by K.
@@ -33,7 +35,7 @@ struct Mixed {
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch, inputs = Fft::held(0), outputs = Fft::held(Fft::last);
     static constexpr int first_radix = List::at(0), last_radix = List::at(Fft::last);
-    static constexpr bool is_padded = false, has_spare = spare;
+    static constexpr bool is_padded = false, has_spare = spare, convolves = false, of_half = false;
 
     template <class F>
     __device__ static __forceinline__ void for_inputs(unsigned t, F f) {
@@ -42,6 +44,12 @@ struct Mixed {
     template <class F>
     __device__ static __forceinline__ void for_outputs(unsigned t, F f) {
         if (Fft::writes(t)) for_points<Fft, Fft::last>(t, f);
+    }
+    __device__ static __forceinline__ bool input_below(int k, unsigned o, unsigned bound) {
+        return is_below<Fft, 0>(k, o, bound);
+    }
+    __device__ static __forceinline__ bool output_below(int k, unsigned o, unsigned bound) {
+        return is_below<Fft, Fft::last>(k, o, bound);
     }
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
                                                Word* room, const Complex<T>*, bool in_use = false) {
@@ -91,7 +99,7 @@ struct Powers {
 // ---- a first stage that convolves --------------------------------------------------------------------------------
 
 template <bool rader, class T, int N_, int M, int G_, class List, bool split, bool spare, int stride, int columns,
-          class Rest_>
+          class Rest_, int given = N_ / columns, int wanted = N_ / columns>
 struct Convolution {
     using Real = T;
     using Fft = MixedFft<T, M, G_, List, split, spare, stride, kNoStage, columns>;
@@ -103,7 +111,7 @@ struct Convolution {
     using PairedOutputs = Convolution;
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, p = N / columns, K = M / columns;
-    static constexpr bool alone = columns == 1;
+    static constexpr bool alone = columns == 1, of_half = given < p;
     static constexpr int most = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
     static constexpr int least = alone ? N : Rest::pitch, pitch = least > most ? least : most;
     // Numbers of a thread: x[0] or frequency 0 of columns, and behind them those that are convolved
@@ -114,9 +122,9 @@ struct Convolution {
     static constexpr int in_order = (N + G - 1) / G, inputs = gathers ? in_order : held;
     static constexpr int outputs = lines ? in_order : alone ? held : Rest::held(alone ? 0 : Rest::last);
     static constexpr int first_radix = 1, last_radix = alone ? 1 : Rest_::at(Rest::last);
-    static constexpr bool is_padded = !rader, has_spare = spare;
+    static constexpr bool is_padded = !rader, has_spare = spare, convolves = true;
     static_assert(p * columns == N && K * columns == M, "all columns are alike");
-    static_assert(rader ? K == p - 1 : K >= 2 * p - 1, "a convolution must not meet itself");
+    static_assert(rader ? K == p - 1 : K >= given + wanted - 1, "a convolution must not meet itself");
     static_assert(alone || Rest_::at(0) == p, "the other stages follow");
 
     // f(register, row, column) for the points of columns that a thread convolves: rows g^i modulo p are neighbours
@@ -192,6 +200,13 @@ struct Convolution {
             for_lines(t, f);
         else
             for_points<Fft, 0>(t, f);
+    }
+    __device__ static __forceinline__ bool input_below(int, unsigned o, unsigned bound) { return o < bound; }
+    __device__ static __forceinline__ bool output_below(int k, unsigned o, unsigned bound) {
+        if constexpr (!alone)
+            return is_below<Rest, Rest::last>(k, o, bound);
+        else
+            return o < bound && (!lines || k * G < bound);
     }
 
     // What of a number passes the room in which turn: its real and then its imaginary part, or all
@@ -298,10 +313,10 @@ struct Convolution {
                 t, [&](int k, unsigned row, unsigned) { v[k - firsts] = scaled(root<T, p>(row), T(1.0 / K)); });
         } else {
             for_points<Fft, 0>(t, [&](int k, unsigned o) {
-                const unsigned n = o < p ? o : K - o;
-                const Complex<T> chirp = n < p ? root<T, 2 * p>(n * n % (2 * p)) : Complex<T>{0, 0};
-                v[k] = scaled(conjugate(chirp), T(1.0 / K));
-                if (o < p && Fft::writes(t)) table[K + o] = chirp;
+                const unsigned n = o < wanted ? o : K - o;
+                const auto chirp = [](unsigned n) { return root<T, 2 * p>(n * n % (2 * p)); };
+                v[k] = n < given || o < wanted ? scaled(conjugate(chirp(n)), T(1.0 / K)) : Complex<T>{0, 0};
+                if (o < p && Fft::writes(t)) table[K + o] = chirp(o);
             });
         }
         mixed_fft<Fft>(v, w, t, room, false);
@@ -312,9 +327,37 @@ struct Convolution {
 template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int columns = 1,
           class Rest = Stages<N>>
 using Bluestein = Convolution<false, T, N, M, G, List, split, spare, stride, columns, Rest>;
+// Of real numbers to frequencies up to N / 2, and of those to numbers whose real parts are wanted
+template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int = 1,
+          class Rest = Stages<N>>
+using BluesteinToHalf = Convolution<false, T, N, M, G, List, split, spare, stride, 1, Rest, N, N / 2 + 1>;
+template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int = 1,
+          class Rest = Stages<N>>
+using BluesteinFromHalf = Convolution<false, T, N, M, G, List, split, spare, stride, 1, Rest, N / 2 + 1, N>;
 template <class T, int N, int M, int G, class List, bool split, bool spare, int stride = 1, int columns = 1,
           class Rest = Stages<N>>
 using Rader = Convolution<true, T, N, M, G, List, split, spare, stride, columns, Rest>;
+
+// What a thread holds before a transform, or after it: for_each(t, f) calls f(register, element), `radix` of which
+// follow each other, N / radix apart
+template <class Core_, bool before>
+struct Side {
+    using Core = Core_;
+    static constexpr int N = Core::N, held = before ? Core::inputs : Core::outputs, stage = before ? 0 : Core::Fft::last;
+    static constexpr int radix = before ? Core::first_radix : Core::last_radix;
+    static constexpr bool paired = Core::Fft::paired == stage;
+
+    template <class F>
+    __device__ static __forceinline__ void for_each(unsigned t, F f) {
+        if constexpr (before)
+            Core::for_inputs(t, f);
+        else
+            Core::for_outputs(t, f);
+    }
+    __device__ static __forceinline__ bool is_below(int k, unsigned o, unsigned bound) {
+        return before ? Core::input_below(k, o, bound) : Core::output_below(k, o, bound);
+    }
+};
 
 // Which problem of a block a thread has, and its number there
 struct Seat {

@@ -7,7 +7,7 @@
 // rows: frequency l of row k is frequency k + A l of the whole.
 #pragma once
 
-#include "mixed_fft.cuh"
+#include "any_fft.cuh"
 
 // Numbers from row to row of a matrix between two passes: rows of W numbers begin at multiples of 128 bytes
 template <class T>
@@ -18,17 +18,6 @@ __device__ constexpr int row_pitch(int W) {
 
 // The place of the lowest binary digit that is set, of numbers below 32
 __device__ constexpr int lowest_digit(int n) { return n & 1 ? 0 : n & 2 ? 1 : n & 4 ? 2 : n & 8 ? 3 : 4; }
-
-// What a thread holds before a stage, or behind the last one: for_each(t, f) calls f(register, element), `radix` of
-// which follow each other, N / radix apart
-template <class Fft, int stage>
-struct PointsOf {
-    static constexpr int N = Fft::N, radix = Fft::Stages::at(stage);
-    template <class F>
-    __device__ static __forceinline__ void for_each(unsigned t, F f) {
-        for_points<Fft, stage>(t, f);
-    }
-};
 
 // Elements o of a column, each times exp(-2 pi i o column / (N W)). Factors of those that follow each other are in
 // geometric progression, so that they are products of few exact ones, by the binary digits of the element. The factor
@@ -70,25 +59,32 @@ struct Lane {
 };
 
 // Transforms of C rows by G threads each. Before the transform neighbouring threads have neighbouring elements of a
-// row, so that a warp reads along it; behind it they have neighbouring rows, so that a warp writes across them.
-template <class Fft_, int C>
-struct TurnedRows {
-    using Fft = Fft_;
+// row, so that a warp reads along it; behind it they have neighbouring rows, so that a warp writes across them. Where a
+// large prime is convolved, neighbouring threads have neighbouring rows all along, of which a warp reads parts of 32
+// bytes and more where C is small.
+template <class Core_, int C_>
+struct RowsOf {
+    using Core = Core_;
+    using Fft = typename Core::Fft;
     using Word = typename Fft::Word;
-    static constexpr int last = Fft::last, lanes = Fft::banks;
+    static constexpr bool turns = !Core::convolves;
+    static constexpr int C = C_, G = Fft::G, last = Fft::last, lanes = Fft::banks;
     // Words from row to row modulo the banks, with which lanes that read across the rows use different banks
     static constexpr int apart = C < lanes ? lanes / C : 1;
     static constexpr int skipped = ((apart - Fft::padded()) % lanes + lanes) % lanes;
-    static constexpr int pitch = last == 0 ? Fft::N : Fft::padded() + skipped;
+    static constexpr int pitch = !turns ? Core::pitch : last == 0 ? Fft::N : Fft::padded() + skipped;
+    static constexpr int bytes = pitch * C * sizeof(Word);
 
     __device__ static Lane loaded(unsigned thread) {
-        return thread < Fft::G * C ? Lane{thread % Fft::G, thread / Fft::G} : idle(thread);
+        if (!turns) return across(thread);
+        return thread < G * C ? Lane{thread % G, thread / G} : Lane{kNoThread + thread % G, 0};
     }
     __device__ static Lane stored(unsigned thread) {
-        if (last == 0) return loaded(thread);  // nothing changes hands
-        return thread < Fft::G * C ? Lane{thread / C, thread % C} : idle(thread);
+        return last == 0 ? loaded(thread) : across(thread);  // else nothing changes hands
     }
-    __device__ static Lane idle(unsigned thread) { return {kNoThread + thread % Fft::G, 0}; }
+    __device__ static Lane across(unsigned thread) {
+        return {thread < G * C ? thread / C : kNoThread + thread / C % G, thread % C};
+    }
 };
 
 // The results of a stage come to where the next stage wants them, `part` by part; to other threads before the last one
@@ -108,10 +104,10 @@ __device__ __forceinline__ void exchange_rows(Complex<T> (&v)[Rows::Fft::held(st
 
 // v, the points before stage `stage` of the row that this thread loaded, become those behind the last one of the row
 // that it stores, in w. in_use: threads may still be reading the room.
-template <class Rows, int stage = 0, class T>
+template <class Rows, int stage, class T>
 __device__ __forceinline__ void turned_fft(Complex<T> (&v)[Rows::Fft::held(stage)],
                                            Complex<T> (&w)[Rows::Fft::held(Rows::last)], typename Rows::Word* room,
-                                           bool in_use = false) {
+                                           bool in_use) {
     using Fft = typename Rows::Fft;
     if constexpr (stage == Rows::last) {
         butterflies<Fft, stage>(v, Rows::stored(threadIdx.x).t);
@@ -128,4 +124,16 @@ __device__ __forceinline__ void turned_fft(Complex<T> (&v)[Rows::Fft::held(stage
         }
         turned_fft<Rows, stage + 1>(next, w, room, true);
     }
+}
+
+// The same of all stages, whichever they are; table: of a convolution
+template <class Rows, class T>
+__device__ __forceinline__ void transform_rows(Complex<T> (&v)[Rows::Core::inputs], Complex<T> (&w)[Rows::Core::outputs],
+                                               const Complex<T>* __restrict__ table) {
+    extern __shared__ double2 shared[];
+    typename Rows::Word* const room = reinterpret_cast<typename Rows::Word*>(shared);
+    if constexpr (Rows::turns)
+        turned_fft<Rows, 0>(v, w, room, false);
+    else
+        Rows::Core::run(v, w, Rows::loaded(threadIdx.x).t, room + threadIdx.x % Rows::C, table);
 }

@@ -3,26 +3,6 @@
 
 #include "any_fft.cuh"
 
-// What a thread holds before a transform, or after it: for_each(t, f) calls f(register, element)
-template <class Core_, bool before>
-struct Side {
-    using Core = Core_;
-    static constexpr int held = before ? Core::inputs : Core::outputs, stage = before ? 0 : Core::Fft::last;
-    static constexpr int radix = before ? Core::first_radix : Core::last_radix;
-    static constexpr bool paired = Core::Fft::paired == stage;
-
-    template <class F>
-    __device__ static __forceinline__ void for_each(unsigned t, F f) {
-        if constexpr (before)
-            Core::for_inputs(t, f);
-        else
-            Core::for_outputs(t, f);
-    }
-    __device__ static __forceinline__ bool is_below(int k, unsigned o, unsigned bound) {
-        return ::is_below<typename Core::Fft, stage>(k, o, bound);
-    }
-};
-
 // others[k] becomes the point N - o where v[k] is point o, and 0 where o is: `part` by part through the room, which
 // threads may still be reading if it is in_use. lower: only points up to N / 2 want theirs.
 template <class Side, bool lower, class T, class Part>

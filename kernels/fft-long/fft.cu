@@ -16,102 +16,66 @@
 #include "row_layout.cuh"
 #include "row_numbers.cuh"
 
-// Elements of a column that a thread holds behind its transform
-template <class Core>
-struct Outputs {
-    static constexpr int N = Core::N, radix = Core::last_radix;
-    template <class F>
-    __device__ static __forceinline__ void for_each(unsigned t, F f) {
-        Core::for_outputs(t, f);
-    }
-};
-
-// Columns of a matrix of Core::N rows and W columns, of which N points are given and the others are zero. chirped: they
-// are multiplied by `table` first, which else is that of the columns. Row: see row_numbers.cuh.
-template <class Core, class Row, int N, int W, int C, bool chirped, int L, int blocks, int shared_bytes, int aligned,
-          bool in_place>
+// Columns 0 to `columns` - 1 of a matrix of Core::N rows and W columns. chirped: they are multiplied by `table` first,
+// which else is that of the columns. Row: see row_numbers.cuh.
+template <class Core, class Row, int W, int columns, int C, bool chirped, int L, int blocks, int shared_bytes,
+          int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     long_columns(const typename Row::Input* __restrict__ x, typename Row::Output* y,
                  Complex<typename Core::Real>* __restrict__ between,
                  const Complex<typename Core::Real>* __restrict__ table, RowLayout<2, aligned, in_place> layout) {
     using T = typename Core::Real;
     using Word = typename Core::Word;
-    constexpr int H = Core::N, pitch = row_pitch<T>(W);
-    constexpr bool all = N == H * W && !Core::is_padded;  // of a column are given
+    constexpr int H = Core::N, pitch = row_pitch<T>(columns);
+    constexpr bool all = Row::points == H * W && !Core::is_padded;  // of a column are given
     static_assert(shared_bytes == 0 || Core::pitch * C * sizeof(Word) <= shared_bytes, "room for a tile");
     static_assert(Core::has_spare || L == Core::G * C, "every thread has a column");
     extern __shared__ double2 shared[];
 
-    const auto column = Column<typename Core::Fft, W, C>::of_this_thread();
+    const auto column = Column<typename Core::Fft, columns, C>::of_this_thread();
     const typename Row::Input* const from =
         Row::source(layout, x, y) + column.problem * layout.pitch_of(0, 1LL * Row::given);
     Complex<T> v[Core::inputs], w[Core::outputs];
     Core::for_inputs(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
-        v[k] = all || n < N ? Row::load(from, n) : Complex<T>{0, 0};
-        if (chirped && n < N) v[k] = v[k] * table[n];
+        const bool lower = Core::input_below(k, o, (H + 1) / 2);
+        v[k] = all || n < Row::points ? Row::load(from, n, lower) : Complex<T>{0, 0};
+        if (chirped && n < Row::points) v[k] = v[k] * table[n];
     });
     Core::run(v, w, column.t, reinterpret_cast<Word*>(shared) + threadIdx.x % C, table);
     if (!column.exists) return;
-    twiddle<Outputs<Core>, W>(w, column.t, column.at);
+    twiddle<Side<Core, false>, W>(w, column.t, column.at);
     Complex<T>* const to = between + column.problem * (1LL * H * pitch) + column.at;
     Core::for_outputs(column.t, [&](int k, unsigned o) {
         if (!Core::is_padded || o < H) to[o * pitch] = w[k];
     });
 }
 
-// Rows of a matrix of H rows and Fft::N columns; frequency l of row k is frequency k + H l of the whole
-template <class Fft, class Row, int H, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+// Rows of a matrix of H rows and Core::N columns; frequency l of row k is frequency k + H l of the whole
+template <class Core, class Row, int H, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
-    long_rows(const Complex<typename Fft::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
-              RowLayout<2, aligned, in_place> layout) {
-    using T = typename Fft::Real;
-    using Rows = TurnedRows<Fft, C>;
-    constexpr int W = Fft::N, pitch = row_pitch<T>(W);
+    long_rows(const Complex<typename Core::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
+              const Complex<typename Core::Real>* __restrict__ table, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Core::Real;
+    using Rows = RowsOf<Core, C>;
+    constexpr int W = Core::N, pitch = row_pitch<T>(W);
     constexpr unsigned tiles = (H + C - 1) / C;
-    static_assert(shared_bytes == 0 || Rows::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
-    static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
-    extern __shared__ double2 shared[];
+    static_assert(shared_bytes == 0 || Rows::bytes <= shared_bytes, "room for a tile");
+    static_assert(Core::has_spare || L == Core::G * C, "every thread has a row");
 
     const unsigned problem = blockIdx.x / tiles, first = blockIdx.x % tiles * C;
     const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
     const unsigned row = H % C == 0 || first + loads.row < H ? first + loads.row : H - 1;
     const Complex<T>* const from = between + problem * (1LL * H * pitch) + row * pitch;
-    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
-    turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
-    if (!Fft::writes(stores.t) || (H % C != 0 && first + stores.row >= H)) return;
-    typename Row::Output* const to = y + problem * layout.pitch_of(1, 1LL * Row::made);
-    for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
-        const unsigned n = o * H + first + stores.row;
-        if (Row::results == H * W || n < Row::results) Row::store(to, n, w[k]);
-    });
-}
-
-// The same where a large prime of the rows is convolved: neighbouring threads have neighbouring rows all along, of
-// which a warp reads parts of 32 bytes and more where C is small
-template <class Core, class Row, int H, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
-__global__ void __launch_bounds__(L, blocks)
-    long_prime_rows(const Complex<typename Core::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
-                    const Complex<typename Core::Real>* __restrict__ table, RowLayout<2, aligned, in_place> layout) {
-    using T = typename Core::Real;
-    using Word = typename Core::Word;
-    constexpr int W = Core::N, pitch = row_pitch<T>(W);
-    static_assert(Core::pitch * C * sizeof(Word) <= shared_bytes, "room for a tile");
-    static_assert(Core::has_spare || L == Core::G * C, "every thread has a row");
-    extern __shared__ double2 shared[];
-
-    const auto row = Column<typename Core::Fft, H, C>::of_this_thread();
-    const Complex<T>* const from = between + row.problem * (1LL * H * pitch) + row.at * pitch;
     Complex<T> v[Core::inputs], w[Core::outputs];
-    Core::for_inputs(row.t, [&](int k, unsigned o) {
+    Core::for_inputs(loads.t, [&](int k, unsigned o) {
         v[k] = !Core::is_padded || o < W ? from[o] : Complex<T>{0, 0};
     });
-    Core::run(v, w, row.t, reinterpret_cast<Word*>(shared) + threadIdx.x % C, table);
-    if (!row.exists) return;
-    typename Row::Output* const to = y + row.problem * layout.pitch_of(1, 1LL * Row::made);
-    Core::for_outputs(row.t, [&](int k, unsigned o) {
-        const unsigned n = o * H + row.at;
+    transform_rows<Rows>(v, w, table);
+    if (H % C != 0 && first + stores.row >= H) return;
+    typename Row::Output* const to = y + problem * layout.pitch_of(1, 1LL * Row::made);
+    Core::for_outputs(stores.t, [&](int k, unsigned o) {
+        const unsigned n = o * H + first + stores.row;
         if ((Row::results == H * W && !Core::is_padded) || n < Row::results) Row::store(to, n, w[k]);
     });
 }
@@ -152,40 +116,39 @@ __global__ void __launch_bounds__(L, blocks)
     }
 }
 
-// Columns back, from `between` to the N points of y, times the chirp
-template <class Fft, class Row, int N, int W, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+// Columns back, from `between` to the results in y, times the chirp
+template <class Core, class Row, int W, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
-    columns_back(const Complex<typename Fft::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
-                 const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
-    using T = typename Fft::Real;
-    static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
-    static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
+    columns_back(const Complex<typename Core::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
+                 const Complex<typename Core::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Core::Real;
+    using Word = typename Core::Word;
+    static_assert(shared_bytes == 0 || Core::pitch * C * sizeof(Word) <= shared_bytes, "room for a tile");
+    static_assert(Core::has_spare || L == Core::G * C, "every thread has a column");
     extern __shared__ double2 shared[];
 
-    const auto column = Column<Fft, W, C>::of_this_thread();
+    const auto column = Column<typename Core::Fft, W, C>::of_this_thread();
     constexpr int pitch = row_pitch<T>(W);
-    const Complex<T>* const from = between + column.problem * (1LL * Fft::N * pitch) + column.at;
-    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = from[o * pitch]; });
-    twiddle<PointsOf<Fft, 0>, W>(v, column.t, column.at);
-    mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
+    const Complex<T>* const from = between + column.problem * (1LL * Core::N * pitch) + column.at;
+    Complex<T> v[Core::inputs], w[Core::outputs];
+    Core::for_inputs(column.t, [&](int k, unsigned o) { v[k] = from[o * pitch]; });
+    twiddle<Side<Core, true>, W>(v, column.t, column.at);
+    Core::run(v, w, column.t, reinterpret_cast<Word*>(shared) + threadIdx.x % C, chirp);
     if (!column.exists) return;
     typename Row::Output* const to = y + column.problem * layout.pitch_of(1, 1LL * Row::made);
-    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
+    Core::for_outputs(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
         if (n < Row::results) Row::store(to, n, swapped<true>(w[k]) * chirp[n]);
     });
 }
 
 // The chirp w[n] = exp(-i pi n^2 / N), and the filter of M points whose transform is the spectrum: conj w on both sides
-// of 0, divided by M
-template <class T, int N, int M, int L>
+// of 0, divided by M; from 0 on it has as many as results are wanted.
+template <class T, int N, int wanted, int M, int L>
 __global__ void __launch_bounds__(L) long_chirp(Complex<T>* __restrict__ filter, Complex<T>* __restrict__ chirp) {
-    const unsigned o = blockIdx.x * L + threadIdx.x;
+    const auto at = [](unsigned n) { return root<T, 2 * N>(1ull * n * n % (2 * N)); };
+    const unsigned o = blockIdx.x * L + threadIdx.x, n = o < wanted ? o : M - o;
     if (o >= M) return;
-    const unsigned n = o < N ? o : M - o;
-    Complex<T> w{0, 0};
-    if (n < N) w = root<T, 2 * N>(1ull * n * n % (2 * N));
-    filter[o] = scaled(conjugate(w), T(1.0 / M));
-    if (o < N) chirp[o] = w;
+    filter[o] = scaled(conjugate(n < N ? at(n) : Complex<T>{0, 0}), T(1.0 / M));
+    if (o < N) chirp[o] = at(o);
 }

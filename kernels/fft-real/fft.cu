@@ -2,7 +2,9 @@
 //
 // An even N is transformed as N / 2 complex numbers, neighbours being real and imaginary part; what belongs to even
 // and to odd elements is told apart by the symmetry of their transforms, in the same kernel. An odd N is transformed
-// as complex numbers. Back, the result is divided by N, and the imaginary parts that no real row has are left out.
+// as complex numbers; by Bluestein's algorithm, with those N / 2 + 1 frequencies that are wanted, or given: back, each
+// stands for its conjugate, too, in the real part of the result. Back, the result is divided by N, and the imaginary
+// parts that no real row has are left out.
 //
 // Lengths, table and tunables as in fft-any. Back, the stages come in the opposite order, the smallest first: the
 // frequencies then lie as the other direction leaves them, with opposite ones in one thread where P is twice the
@@ -75,13 +77,16 @@ __device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned
     Core::for_inputs(t, [&](int k, unsigned o) {
         v[k] = Complex<T>{0, 0};
         if (Core::is_padded && o >= M) return;
-        v[k] = N % 2 == 0 || o <= N / 2 ? from[o] : conjugate(from[N - o]);
+        if (N % 2 == 0 || o <= N / 2)
+            v[k] = from[o];
+        else if (!Core::of_half)
+            v[k] = conjugate(from[N - o]);
         if (N % 2 == 0 && tile) others[k] = from[M - o];
     });
     if constexpr (N % 2 == 0 && !tile) find_opposites<Before>(v, others, t, room, false);
     Core::for_inputs(t, [&](int k, unsigned o) {
         if (Core::is_padded && o >= M) return;
-        if (k == 0 && o == 0) v[k].y = 0;
+        if (k == 0 && o == 0) v[k] = {Core::of_half ? T(0.5) * v[k].x : v[k].x, 0};
         if constexpr (N % 2 == 0) {
             const Complex<T> one = v[k], other = k == 0 && o == 0 ? Complex<T>{middle, 0} : conjugate(others[k]);
             const Complex<T> odd = conjugate(half_step<Before, N, 2>(first, k, o)) * (one - other);
@@ -96,7 +101,7 @@ __device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned
     if (!exists) return;
     Core::for_outputs(t, [&](int k, unsigned o) {
         if (Core::is_padded && o >= M) return;
-        const Complex<T> z = scaled(swapped<true>(w[k]), T((N % 2 ? 1.0 : 2.0) / N));
+        const Complex<T> z = scaled(swapped<true>(w[k]), T((N % 2 && !Core::of_half ? 1.0 : 2.0) / N));
         if constexpr (N % 2)
             to[o] = z.x;
         else

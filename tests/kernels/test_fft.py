@@ -140,7 +140,13 @@ CASES = [
         case("fft-any", 1480, way, dtype, values={"split": True})
         for way, dtype in zip(WAYS, COMPLEX, strict=True)
     ),
-    *(one for N in (111, 415, 422, 666, 888) for one in both_ways("fft-real", N)),
+    *(one for N in (111, 167, 415, 422, 666, 888) for one in both_ways("fft-real", N)),
+    *(case("fft-real", 2063, way, dtype, 2, flags=CHECKED) for way, dtype in zip(WAYS, REAL, strict=True)),
+    *(
+        case("fft-real", 83, way, dtype, 3, values={"way": "whole"}, flags=CHECKED)
+        for way in WAYS
+        for dtype in REAL
+    ),
     *(case("fft-real", N, "inverse", "float64", 3, flags=CHECKED) for N in (222, 666, 830)),
     # Opposite frequencies meet through shared memory, or in a thread with twice the smallest radix of points.
     *(
@@ -183,7 +189,20 @@ CASES = [
         case("fft-real-long", 592, way, batch=3, flags=CHECKED) for way in WAYS
     ),  # half as many complex numbers
     *(case("fft-real-long", 2018, way, "float64", 2, flags=CHECKED) for way in WAYS),
-    case("fft-real-long", 37 * 83, "inverse", "float64", 2, flags=CHECKED),
+    # Odd: half of the columns and of the rows, large primes in both or in one, by either algorithm.
+    *(
+        case("fft-real-long", N, way, batch=2, flags=CHECKED)
+        for N in (37 * 83, 3 * 59, 5 * 5 * 37)
+        for way in WAYS
+    ),
+    *(
+        case("fft-real-long", N, way, "float64", 2, values={"split1": True, "split2": True}, flags=CHECKED)
+        for N in (37 * 41 * 27, 5 * 5 * 9 * 83 * 37)
+        for way in WAYS
+    ),
+    *(case("fft-real-long", N, way, "float64", values=STATED) for N in (5 * 2003, 47 * 59) for way in WAYS),
+    *(case("fft-real-long", 1009, way, "float64", 2, flags=CHECKED) for way in WAYS),  # M >= 3 N / 2
+    *(case("fft-real-long", 63 * 2111, way, dtype) for way, dtype in zip(WAYS, REAL, strict=True)),
     case("fft-real-long", 2 * 17**3, "forward", "float64", 3),  # 2 N2 even and odd columns
     case("fft-real-long", 5 * 7 * 11 * 13, "inverse", batch=3),  # odd columns and rows
     case("fft-real-long", 12342, "inverse", "float64", 3),
@@ -244,10 +263,14 @@ def test_answers_are_right_to_rounding(case: Case) -> None:
 WHOLE = (1,)
 SPOILT: list[tuple[Case, tuple[int, ...], Any]] = [  # a case, a place in it, and what a NaN there spoils
     *((one, (3, 1), (3,)) for N in (30, 97) for one in both_ways("fft-any", N)),
-    *((one, (3, 1), (3,)) for N in (37, 60, 74) for one in both_ways("fft-real", N)),
+    *((one, (3, 1), (3,)) for N in (37, 60, 74, 167) for one in both_ways("fft-real", N)),
     *((case("fft-long", N, batch=3), (1, 7), WHOLE) for N in (8232, 10007, 37 * 41 * 6)),
     (WALK._replace(flags=FLAGS), (1, 7), WHOLE),
-    *((case("fft-real-long", N, way, batch=3), (1, 7), WHOLE) for N in (1200, 1009, 592) for way in WAYS),
+    *(
+        (case("fft-real-long", N, way, batch=3), (1, 7), WHOLE)
+        for N in (1200, 1009, 592, 1517)
+        for way in WAYS
+    ),
     (Case("fft-columns", {"N": 30, "W": 9}, 3), (1, 3, 4), (1, slice(None), 4)),
     (Case("fft-2d", {"M": 30, "N": 6}, 3, {"A": 5}), (1, 3, 4), WHOLE),
     (Case("fft-convolution", {"N": 30}, 3), (1, 3), WHOLE),
