@@ -10,8 +10,7 @@ With ``--clients`` the clocks go as they do, and so many clients ask for popular
 What the daemon weighs is noted each minute.
 
     python benchmarks/daemon_soak.py --out benchmarks/results/daemon-soak.json
-    python benchmarks/daemon_soak.py --clients 20 --out benchmarks/results/daemon-soak-clients.json
-    python benchmarks/daemon_soak.py --clients 20 --pause 1 --minutes 60 \
+    python benchmarks/daemon_soak.py --clients 20 --pause 1 --minutes 61 \
         --out benchmarks/results/daemon-growth.json
 """
 
