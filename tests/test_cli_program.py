@@ -283,6 +283,7 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("run", "--power-limits", "0%:", "--", "true"), "is not a choice of power limits"),
         (("run", "--clocks", "all", "--budget", "3", "--", "true"), "take 6 runs"),
         (("run", "--objective", "pareto", "--clocks", "all", "--", "true"), "a program has few runs"),
+        (("run", "--objective", "speed", "--clocks", "all", "--", "true"), "unknown objective 'speed'"),
         (("run", "--clocks", "all", "--", "false"), "fails as it stands: exit code 1"),
         (("run", "--device", "sim:h200", "--clocks", "all", "--", "true"), "a simulated device"),
         (("run", "--clocks", "all", "--metric", "a: (.)", "--", "true"), "nothing that it printed matches"),
@@ -297,6 +298,16 @@ def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: s
     assert says in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
     assert tuned.state.locked_max_mhz == 0
+
+
+def test_a_program_that_marks_other_steps(tuned: Tuned) -> None:
+    """It goes to its end, and what it should have marked is told beside what it has marked."""
+    marks = "from tuner.system.marks import phase\nfor _ in range(9):\n    with phase('stp'): pass"
+    words = ("program", "run", *FIRST, "--phase", "step", "--clocks", "900", "--", sys.executable, "-c", marks)
+    result = tuner(*words)
+
+    assert result.exit_code == 0  # its own
+    assert "has marked no 'step', but 'stp'; it does so by `with tuner.phase('step'):`" in result.stderr
 
 
 def test_a_clock_that_may_not_be_set(tuned: Tuned) -> None:

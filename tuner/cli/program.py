@@ -176,6 +176,7 @@ def run(
         lent=lent,
     )
     request = SearchRequest(**options)
+    request.check()  # before an objective is shown
     codes: list[int] = []  # of a program that was one run: its own work counts, whatever was found
     opener = partial(open_runs, ended=codes.append)
     try:
