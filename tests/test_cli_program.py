@@ -300,11 +300,12 @@ def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: s
     assert tuned.state.locked_max_mhz == 0
 
 
-def test_a_program_that_marks_other_steps(tuned: Tuned) -> None:
+@pytest.mark.usefixtures("tuned")
+def test_a_program_that_marks_other_steps() -> None:
     """It goes to its end, and what it should have marked is told beside what it has marked."""
     marks = "from tuner.system.marks import phase\nfor _ in range(9):\n    with phase('stp'): pass"
-    words = ("program", "run", *FIRST, "--phase", "step", "--clocks", "900", "--", sys.executable, "-c", marks)
-    result = tuner(*words)
+    options = ("--phase", "step", "--clocks", "900")
+    result = tuner("program", "run", *FIRST, *options, "--", sys.executable, "-c", marks)
 
     assert result.exit_code == 0  # its own
     assert "has marked no 'step', but 'stp'; it does so by `with tuner.phase('step'):`" in result.stderr
