@@ -109,7 +109,7 @@ class StepWindows:
         return marks
 
     def _how_to_mark(self) -> str:
-        """What is missing where no step was marked, and what was marked in its place."""
+        """Words for a step that was not marked, and for what was marked in its place."""
         other = f", but {self._marked!r}" if self._marked else ""
         return (
             f"no {self._phase!r}{other}; it does so by"
