@@ -182,7 +182,7 @@ def run(
     try:
         with (
             orderly_stop("interrupted; runs that had ended are stored"),
-            RunProgress(request.objective, verbose=verbose, beside=bool(phase)) as progress,
+            RunProgress(request.objective, verbose=verbose, beside=bool(phase), compiles=False) as progress,
         ):
             outcome = tune_program(
                 tuned, request, progress, opener, device=device, database=database, resume=resume
