@@ -30,6 +30,9 @@ from tuner.system.service_manager import SOCKET_VARIABLE, default_sockets
 # --- Addresses of the daemon: a Unix socket, or a port of this machine.
 
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
+GOES_ON = "\nthe daemon goes on by itself when that is mended"
+"""End of the message of a daemon that is not ready."""
+
 _RIGHT = "write the path of a socket, or a URL such as http://127.0.0.1:8750"
 
 
@@ -361,7 +364,7 @@ class Transport:
         except (ValueError, LookupError, TypeError) as error:
             raise self.misunderstood(f"status {status}, {_shown(content)}") from error
         if kind == "not-ready":
-            message += "\nthe daemon goes on by itself when that is mended"
+            message += GOES_ON
         elif _WAIT.fullmatch(wait):
             message += f"; ask again in {wait} s"
         raise _error(kind, status, message, self.address, self._token_path)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.client.client import Client
+from tuner.client.transport import GOES_ON
 from tuner.daemon.installing.steps import (
     JOURNAL,
     NAME,
@@ -106,7 +107,7 @@ def readiness(within_s: float) -> str:
             Client(SYSTEM_SOCKET).transport.text("/readyz")
         except DaemonUnavailableError as error:
             if time.monotonic() > until_s:
-                return str(error)
+                return str(error).removesuffix(GOES_ON)  # the daemon that is given up does not
         except TunerError:  # it is older than the question, and answers
             return ""
         else:
