@@ -1,6 +1,5 @@
 """The default: the analytical answer at once, then the search that suits the space."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -8,6 +7,7 @@ from threading import Thread
 
 from tuner.model.plan import PLACE
 from tuner.model.trial import Measurement, Trial, stated
+from tuner.model.units import si, with_uncertainty
 from tuner.space.search_view import Search
 
 from .analytical import analytical, first_compiled
@@ -21,8 +21,6 @@ SMALL = 24  # trials: a Bayesian search ends after more than half of them
 AHEAD = 128  # trials that may be compiled before the search asks for them
 SWEEP_S = 5.0  # a space is measured whole where that takes no longer: about what a search needs to be sure
 
-MILLISECOND_S = 1e-3
-MILLIJOULE_J = 1e-3
 COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 
 
@@ -138,13 +136,8 @@ def _in_words(measurement: Measurement) -> str:
     """Return the result of a measurement in words, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
-    scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")
-    numbers = f"{scale * measurement.makespan_s:.4g} {unit}"
+    numbers = si(measurement.makespan_s, "s")
     energy = stated(measurement).energy
     if energy is not None:
-        joules = energy.joules
-        scale, unit = (1e3, "mJ") if joules >= MILLIJOULE_J else (1e6, "µJ")
-        half = scale * COVERAGE * energy.uncertainty_j
-        decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
-        numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
+        numbers += f", {with_uncertainty(energy.joules, COVERAGE * energy.uncertainty_j, 'J')}"
     return numbers

@@ -245,6 +245,7 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
             {"spec": "cuda:0", "spent_today_s": 2.5, "spent_today_j": 12345.678, "job": 3, "holds": ""},
             {"spec": "cuda:1", "spent_today_s": 2.5, "spent_today_j": 0.0},
         ],
+        "host": {"spent_today_s": 2.5, "spent_today_j": 12.0, "budget_s": None, "budget_j": 5e5},
         "troubles": [],
         "ready": True,
         "begun_at": "2026-11-21T23:00:00+01:00",
@@ -256,6 +257,7 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
     assert "queue: queued 2, running 1\nwindows: none, allowed always\n" in shown
     assert "device cuda:0\n  spent today: 2.500 s, 12,346 J (as metered, sum of trials)\n  job: 3\n" in shown
     assert "device cuda:1\n  spent today: 2.500 s\n" in shown
+    assert "host: spent today 2.500 s, 12.00 J, budget 500,000 J\n" in shown
     assert "troubles: –\nready: yes\nbegun at: 2026-11-21 22:00:00 UTC\nup for: 1 h 2 min\n" in shown
     assert daemon.document("status") == standing
 

@@ -132,6 +132,7 @@ def test_the_clock_of_least_joules(tuned: Tuned) -> None:
     best, default = tuned.document["best"], tuned.document["default"]
 
     assert tuned.result.exit_code == 0, tuned.result.stderr
+    assert not re.search("compiled|compiling", tuned.result.stderr)  # a program is not
     assert (best["clock_mhz"], default["clock_mhz"]) == (900, 1980)
     for trial, mhz in ((best, 900), (default, 1980)):
         watts = IDLE_W + CORES_W * (mhz / 1980) ** 3
@@ -283,6 +284,7 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("run", "--power-limits", "0%:", "--", "true"), "is not a choice of power limits"),
         (("run", "--clocks", "all", "--budget", "3", "--", "true"), "take 6 runs"),
         (("run", "--objective", "pareto", "--clocks", "all", "--", "true"), "a program has few runs"),
+        (("run", "--objective", "speed", "--clocks", "all", "--", "true"), "unknown objective 'speed'"),
         (("run", "--clocks", "all", "--", "false"), "fails as it stands: exit code 1"),
         (("run", "--device", "sim:h200", "--clocks", "all", "--", "true"), "a simulated device"),
         (("run", "--clocks", "all", "--metric", "a: (.)", "--", "true"), "nothing that it printed matches"),
@@ -368,6 +370,17 @@ def test_whatever_a_program_does_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert "tried once more: exit code 9" in result.stderr
     assert "the clock is 1980 MHz after a run at 900 MHz: the program, or somebody else" in result.stderr
     assert len(document["trials"]) == len(WAYS)
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_program_that_marks_other_steps() -> None:
+    """It goes to its end, and what it should have marked is told beside what it has marked."""
+    marks = "from tuner.system.marks import phase\nfor _ in range(9):\n    with phase('stp'): pass"
+    options = ("--phase", "step", "--clocks", "900")
+    result = tuner("program", "run", *FIRST, *options, "--", sys.executable, "-c", marks)
+
+    assert result.exit_code == 0  # its own
+    assert "has marked no 'step', but 'stp'; it does so by `with tuner.phase('step'):`" in result.stderr
 
 
 def test_a_clock_that_may_not_be_set(tuned: Tuned) -> None:

@@ -560,17 +560,22 @@ def test_over_tcp_the_token_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     headers: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve_one() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                headers.append(connection.recv(65536))
-                connection.sendall(answer({}))
+        def serve() -> None:
+            for said in (answer({}), error("unauthorised", "not you", 401)):
+                connection, _ = listener.accept()
+                with connection:
+                    headers.append(connection.recv(65536))
+                    connection.sendall(said)
 
-        thread = threading.Thread(target=serve_one, daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         assert Client(url, token_file=token).status() == {}
+        with pytest.raises(DaemonUnavailableError, match=f"that of {token} was revoked, has ended"):
+            Client(url, token_file=token).status()
         thread.join(60)
+    with pytest.raises(DaemonUnavailableError, match=r"no daemon listens at .*: `port` of \[tcp\]"):
+        Client(url).status()
     assert b"Authorization: Bearer secret\r\n" in headers[0]
 
     monkeypatch.setenv("TUNER_TOKEN_FILE", str(token))
@@ -581,8 +586,10 @@ def test_over_tcp_the_token_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
     """The error names the file, not the connection."""
-    with pytest.raises(InputError, match=r"token file .*none"):
-        Client("http://127.0.0.1:9", token_file=tmp_path / "none").status()
+    (tmp_path / "empty").touch()
+    for name, says in (("none", "No such file or directory; name one"), ("empty", "is empty; `tuner token")):
+        with pytest.raises(InputError, match=f"token file .*{name}: {says}"):
+            Client("http://127.0.0.1:9", token_file=tmp_path / name).status()
 
 
 # --- the package --------------------------------------------------------------------------------------

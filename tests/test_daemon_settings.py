@@ -217,6 +217,16 @@ def test_check_tells_who_may_change_jobs_of_all(tmp_path: Path) -> None:
     assert "root, 4711, nobody-of-that-name (no such user on this machine)\n" in told.stdout
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_check_tells_where_the_state_is(tmp_path: Path, named: bool) -> None:
+    """Of the machine's file the service knows better, as its unit names the directory."""
+    text = f"[service]\nstate = '{tmp_path}'" if named else ""
+    told = tuner("daemon", "--check", "--config", written(tmp_path, text))
+
+    assert ("under systemd, that of its unit\n" in told.stdout) == (not named)
+    assert (f"state: {tmp_path}\n" in told.stdout) == named
+
+
 @pytest.mark.parametrize("way", ["--check", "--foreground"])
 def test_devices_of_the_command_line_are_checked(way: str, tmp_path: Path) -> None:
     """A name that no device can have is wrong input, as it is in the file."""

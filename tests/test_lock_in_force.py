@@ -1,5 +1,6 @@
 """Lock files: what is written is read; one in force is read first, and says what it does not serve."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -277,17 +278,26 @@ def test_a_check_measures_and_judges_each_answer(tmp_path: Path) -> None:
         assert (failing.exit_code, "FAILS" in failing.stdout) == (1, True)
 
 
+@pytest.mark.parametrize("closed", [False, True])
 def test_without_a_working_directory_there_is_no_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
 ) -> None:
-    """A daemon goes on answering where the folder that it was started in is gone."""
+    """A daemon goes on answering where the folder that it was started in is gone, or may not be entered."""
     monkeypatch.delenv("TUNER_LOCK", raising=False)
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    user = os.geteuid()
+    if not closed:
+        here.rmdir()
+    else:
+        here.chmod(0o000)
+        os.seteuid(user or 65534)  # root may enter all
 
-    assert in_force() is None
+    try:
+        assert in_force() is None
+    finally:
+        os.seteuid(user)
 
 
 UNROLLED = LockedWorkload("scan-lf:N=1024", 64, "c0ffee", {"L": 4, "unrolled": True})

@@ -173,6 +173,18 @@ def test_a_gain_is_worth_having_from_half_a_percent(saving: float, half: float, 
     assert line.endswith("tuning took 400.0 ± 3.9 J" if worth else "keep the default")
 
 
+def test_a_program_whose_work_is_counted_pays_by_its_unit() -> None:
+    """Joules of a token are saved by each token, not by each run."""
+    program = {"settings": {"program": {"per": "tokens/s"}}}
+    even = break_even(document(), "energy", None)
+    plain = cost_line(document(break_even=even))
+
+    assert " runs: " in plain
+    assert cost_line(document(break_even=even, **program)) == plain.replace(
+        " runs: ", " units of work, by tokens/s: "
+    )
+
+
 def test_the_default_as_the_answer_saves_nothing() -> None:
     """Where nothing was found that stands above, and only what tuning took is told on demand."""
     nothing = {"slowdown": 0.0, "slowdown_interval": 0.0, "energy_saving": 0.0, "energy_saving_interval": 0.0}

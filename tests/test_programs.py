@@ -121,7 +121,8 @@ def test_rendering_replaces_placeholders_only(words: list[str], value: int) -> N
         ("loss=(.*)", "loss=nan", "loss is nan"),
         ("loss=(.*)", "loss=1e999", "loss is inf"),
         ("loss=(.*)", "loss=low", "'low', which is no number"),
-        ("loss=(.*)", "", "nothing that it printed matches"),
+        ("loss=(.*)", "", r"nothing that it printed matches .*; it printed nothing"),
+        ("loss=(.*)", "loss: 3\n\x1b[0mend\n", r"its last line begins with '\\x1b\[0mend'"),
     ],
 )
 def test_metrics_of_output(metric: str, output: str, value: float | str) -> None:

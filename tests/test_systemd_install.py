@@ -19,6 +19,7 @@ from tuner.daemon import settings_file
 from tuner.daemon.installing import steps
 from tuner.daemon.installing.steps import Site, Step
 from tuner.daemon.settings import Settings
+from tuner.database.backup import back_up
 from tuner.database.connection import Database
 from tuner.kernel_files.trust import trusted
 from tuner.model.errors import InputError, InstallError
@@ -540,20 +541,28 @@ def test_manual_pages_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.M
 
 
 @needs_root
+@pytest.mark.parametrize("kept", ["none", "older", "newer"])
 def test_a_program_that_is_older_than_the_database_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
-    """Nothing is written: the daemon would wait for ever, and say so to its clients alone."""
+    """Nothing is written: the daemon would wait for ever. Only a backup that serves is the way back."""
     monkeypatch.setattr(steps, "check_program", lambda *_: None)
     there = tmp_path / "var/lib/tuner/tuner.db"
     Database(there).close()
+    backup = there.with_name("before-upgrade.db")
+    if kept == "older":
+        back_up(there, backup)
     with closing(sqlite3.connect(there)) as connection, connection:
         connection.execute("INSERT INTO migrations VALUES ('of-another', '')")
+    if kept == "newer":  # SQLite's own copy: this program backs up nothing that is newer
+        shutil.copy(there, backup)
     before = set(tmp_path.rglob("*"))
     result = tuner("install-service", "--root", tmp_path)
 
     assert result.exit_code != 0
     assert f"{there}: is of a newer tuner than {sys.prefix} (migrations of-another); restore" in result.stderr
+    assert f"db restore {backup if kept == 'older' else 'FILE'} --database {there}" in result.stderr
+    assert (f"; {backup} is none of these" in result.stderr) == (kept != "older")
     assert set(tmp_path.rglob("*")) == before
 
 

@@ -28,7 +28,9 @@ def sentences(options: StartOptions) -> Iterator[str]:
     settings = config.settings
     devices = options.devices or settings.service.devices
     yield f"settings: {_file(options)}"
-    yield f"state: {options.state_directory(settings)}"
+    state = options.state_directory(settings)
+    named = options.state or settings.service.state
+    yield f"state: {state}{'' if named else '; under systemd, that of its unit'}"
     yield f"devices: {', '.join(devices) or 'every GPU found; without one, sim:jetson-tx1, modelled'}"
     yield from _access(options, settings)
     yield f"kernels: {len(config.catalog.names)}, of {1 + len(config.directories)} directories"

@@ -176,12 +176,13 @@ def run(
         lent=lent,
     )
     request = SearchRequest(**options)
+    request.check()  # before an objective is shown
     codes: list[int] = []  # of a program that was one run: its own work counts, whatever was found
     opener = partial(open_runs, ended=codes.append)
     try:
         with (
             orderly_stop("interrupted; runs that had ended are stored"),
-            RunProgress(request.objective, verbose=verbose, beside=bool(phase)) as progress,
+            RunProgress(request.objective, verbose=verbose, beside=bool(phase), compiles=False) as progress,
         ):
             outcome = tune_program(
                 tuned, request, progress, opener, device=device, database=database, resume=resume

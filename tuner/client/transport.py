@@ -30,6 +30,9 @@ from tuner.system.service_manager import SOCKET_VARIABLE, default_sockets
 # --- Addresses of the daemon: a Unix socket, or a port of this machine.
 
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
+GOES_ON = "\nthe daemon goes on by itself when that is mended"
+"""End of the message of a daemon that is not ready."""
+
 _RIGHT = "write the path of a socket, or a URL such as http://127.0.0.1:8750"
 
 
@@ -322,14 +325,21 @@ class Transport:
         """
         if self.address.path is not None:
             return {}
-        named = self._token_file or os.environ.get(TOKEN_VARIABLE)
+        named = self._token_path
         if not named:
             return {}
         try:
             token = Path(named).read_text("ascii").strip()
         except (OSError, ValueError) as error:
-            raise InputError(f"token file {named}: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise InputError(f"token file {named}: {why}; name one that `tuner token add` wrote") from error
+        if not token:
+            raise InputError(f"token file {named}: is empty; `tuner token rotate NAME {named}` writes one")
         return {"Authorization": f"Bearer {token}"}
+
+    @property
+    def _token_path(self) -> "Path | str | None":
+        return self._token_file or os.environ.get(TOKEN_VARIABLE)
 
     def _document(self, content: bytes) -> dict[str, Any]:
         if len(content) > MOST_BYTES:
@@ -354,10 +364,10 @@ class Transport:
         except (ValueError, LookupError, TypeError) as error:
             raise self.misunderstood(f"status {status}, {_shown(content)}") from error
         if kind == "not-ready":
-            message += "\nthe daemon goes on by itself when that is mended"
+            message += GOES_ON
         elif _WAIT.fullmatch(wait):
             message += f"; ask again in {wait} s"
-        raise _error(kind, status, message, self.address)
+        raise _error(kind, status, message, self.address, self._token_path)
 
     @contextmanager
     def _translated(self, timeout_s: float) -> Iterator[None]:
@@ -384,21 +394,28 @@ def _json(body: object) -> bytes:
         raise InputError(f"a number that is not finite cannot be sent: {body!r:.{_SHOWN}}") from error
 
 
-def _error(kind: str, status: int, message: str, address: Address) -> TunerError:
+def _error(
+    kind: str, status: int, message: str, address: Address, token_file: "Path | str | None"
+) -> TunerError:
     """The daemon's own errors, in this process."""
     if kind in ("input", "unknown-job", "unknown-run", "too-large"):
         return InputError(message)
     if kind in ("not-now", "too-many", "not-yours"):
         return DaemonRefusedError(message)
     if kind == "unauthorised":
-        return DaemonUnavailableError(f"{address}: {message}{_admission(status, address)}")
+        return DaemonUnavailableError(f"{address}: {message}{_admission(status, address, token_file)}")
     if status == http.client.SERVICE_UNAVAILABLE:
         return DaemonUnavailableError(f"the daemon at {address} cannot answer now: {message}")
     return DaemonError(f"the daemon at {address} failed: {message}")
 
 
-def _admission(status: int, address: Address) -> str:
+def _admission(status: int, address: Address, token_file: "Path | str | None") -> str:
     """Return the remedy for a refusal: token over TCP, group on a Unix socket; empty for another cause."""
+    if status == http.client.UNAUTHORIZED and token_file:
+        return (
+            f"; that of {token_file} was revoked, has ended, or is another daemon's: `sudo tuner token list`"
+            " shows those that count"
+        )
     if status == http.client.UNAUTHORIZED:
         return f"; name the daemon's token file in ${TOKEN_VARIABLE}"
     return "" if address.path is None else f"; {_who_may(address.path)}"
@@ -413,6 +430,11 @@ def _unreachable(address: Address, error: OSError) -> DaemonUnavailableError:
     if error.errno in (errno.EACCES, errno.EPERM) and address.path is not None:
         return DaemonUnavailableError(f"permission denied on {address}: {_who_may(address.path)}")
     if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR, errno.ENOTSOCK):
+        if address.path is None:
+            return DaemonAbsentError(
+                f"no daemon listens at {address}; `tuner status` of its machine shows the port that it has:"
+                " `port` of [tcp] in daemon.toml opens one, `sudo tuner install-service --tcp` the way there"
+            )
         return DaemonAbsentError(
             f"no daemon listens at {address}; start one with `systemctl start tuner.socket`, or in the"
             " foreground with `tuner daemon --foreground`"

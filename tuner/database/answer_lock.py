@@ -501,7 +501,8 @@ def place_in_force(named: Path | None = None) -> tuple[Path | None, bool]:
     if named is None and variable is not None:
         named = Path(variable) if variable else None
     elif named is None:
-        with suppress(FileNotFoundError):  # the working directory is gone: no project is above it
+        # Where the working directory is gone, or may not be entered (`sudo -u`), no project is above it.
+        with suppress(FileNotFoundError, PermissionError):
             named, frozen_here = _of_project(Path.cwd())
             frozen = frozen or frozen_here
     return None if named is None else named.absolute(), frozen

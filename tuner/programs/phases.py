@@ -60,6 +60,7 @@ class StepWindows:
         self._settle_s = max([_SETTLE * self.least_s, *(info.response.memory_s for info in infos)])
         self._late_s = max([0.0, *(info.period_s + info.response.delay_s for info in infos)])
         self._silent_since_s = self._now()
+        self._marked = ""  # the phase; before it, the first mark of another one
 
     def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:  # noqa: ARG002 - is set by now
         """Wait until the GPU has settled, and then for so many steps, or so many seconds at most.
@@ -99,9 +100,21 @@ class StepWindows:
 
     def _attend(self, until_s: float) -> list[tuple[float, str]]:
         marks = self._command.attend(until_s)
+        for _, label in marks:
+            if label == self._phase or not self._marked:
+                self._marked = label
         if self.over:
-            raise LimitReachedError("the program has ended")
+            unmarked = "" if self._marked == self._phase else f", and has marked {self._how_to_mark()}"
+            raise LimitReachedError(f"the program has ended{unmarked}")
         return marks
+
+    def _how_to_mark(self) -> str:
+        """Words for a step that was not marked, and for what was marked in its place."""
+        other = f", but {self._marked!r}" if self._marked else ""
+        return (
+            f"no {self._phase!r}{other}; it does so by"
+            f" `with tuner.phase({self._phase!r}):` around each, or by `echo {self._phase} > $TUNER_MARKS`"
+        )
 
     def _steps(self, most_s: float, times: int) -> list[float]:
         """Beginnings of steps in a row, and the end of the last one."""
@@ -123,11 +136,7 @@ class StepWindows:
                 paused = False
             if self._now() - self._silent_since_s > _SILENT_S:
                 self._silent_since_s = math.inf
-                self._tell(
-                    f"beware: the program has marked no {self._phase!r} yet; it does so by"
-                    f" `with tuner.phase({self._phase!r}):` around each, or by"
-                    f" `echo {self._phase} > $TUNER_MARKS`"
-                )
+                self._tell(f"beware: the program has so far marked {self._how_to_mark()}")
         return begins_s[: times + 1]
 
     def _energy(self, begins_s: Sequence[float], scatter: float) -> Energy | None:

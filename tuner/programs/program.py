@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z][\w/%.-]*(?: [\w/%.-]+)*")
 _RATE = re.compile(r"(?P<unit>.+)/s|(?P<time>s|ms|us)/(?P<of>.+)")
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_SHOWN = 80  # characters of an output, in a message
 _MATCHING_S = 5.0  # of processor time, for a regular expression on the output of a run
 
 
@@ -130,7 +131,11 @@ class Metric:
         except TimeoutError:
             raise MetricError(f"{self.text!r} takes more than {_MATCHING_S:g} s to be looked for") from None
         if found is None:
-            raise MetricError(f"nothing that it printed matches {self.text!r}")
+            last = output.strip().rpartition("\n")[2][:_SHOWN]
+            raise MetricError(
+                f"nothing that it printed matches {self.text!r}; "
+                + (f"its last line begins with {last!r}" if last else "it printed nothing")
+            )
         return str(found[1])
 
     def _of_file(self, path: str, key: str, began_at: float) -> Any:  # noqa: ANN401 - whatever JSON has

@@ -91,7 +91,8 @@ def tune_program(
             outcome = Session(plan, setup, store, listener).run()
             measurer.keep(outcome)
         except LimitReachedError as end:
-            raise InputError(f"--phase {program.phase}: {end} before anything was known of it") from end
+            more = "" if "marked" in str(end) else "; run more steps, or give a shorter --window"
+            raise InputError(f"--phase {program.phase}: nothing was measured: {end}{more}") from end
         except TunerError as error:
             listener.told(f"beware: {error}; the program goes on at its usual clock")
             raise

@@ -367,6 +367,9 @@ def cost_line(document: RunDocument, *, verbose: bool = False) -> str:
     if even is None or against is None or even["saving_per_run"] == even["saving_interval"] == 0:
         return f"tuning took {_spent(document)}" if verbose else ""
     runs, least, most = even["runs"], even["runs_least"], even["runs_most"]
+    many, one = "runs", "a run"
+    if program is not None and program.get("per"):
+        many, one = f"units of work, by {program['per']}", "a unit"
     change, half = cost_change(document, against)
     if -change - half < GAIN or runs is None or least is None or most is None:
         took = f"; tuning took {_spent(document)}" if verbose else ""
@@ -376,12 +379,12 @@ def cost_line(document: RunDocument, *, verbose: bool = False) -> str:
         days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} runs a day"
     cost = f"tuning took {with_uncertainty(even['cost'], even['cost_interval'], even['unit'])}"
     if not verbose:
-        return f"pays for itself after {_count(runs)} runs{days}: {cost}{label(document, ' ({})')}"
+        return f"pays for itself after {_count(runs)} {many}{days}: {cost}{label(document, ' ({})')}"
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
     mark = label(document, ", {}")
     return (
-        f"pays for itself after {_count(runs)} runs ({_count(least)} to {_count(most)}, 95 %{mark}){days}:"
-        f" {cost}, a run saves {saving} against the default"
+        f"pays for itself after {_count(runs)} {many} ({_count(least)} to {_count(most)}, 95 %{mark}){days}:"
+        f" {cost}, {one} saves {saving} against the default"
     )
 
 

@@ -289,8 +289,12 @@ def _value_text(value: object) -> str:
     if isinstance(value, dict) and "summary" in value:
         return str(value["summary"])
     if isinstance(value, dict):
-        known = {str(name): one for name, one in value.items() if one is not None}
-        return ", ".join(" ".join(field_words(name, one)) for name, one in known.items()) or "–"
+        quantities: dict[str, list[str]] = {}  # one may be in several units
+        for name, one in value.items():
+            if one is not None:
+                words, shown = field_words(str(name), one)
+                quantities.setdefault(words, []).append(shown)
+        return ", ".join(" ".join((words, ", ".join(shown))) for words, shown in quantities.items()) or "–"
     if isinstance(value, list):
         return "; ".join(map(_value_text, value)) or "–"
     if isinstance(value, bool):

@@ -85,6 +85,7 @@ class RunProgress:
         tells_trials: on what is no terminal, a line for every new best and every tenth trial.
         verbose: with the reasons that a policy has for its choices.
         beside: a program prints to the terminal, too: lines alone.
+        compiles: tell how many configurations are compiled; a program needs none.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class RunProgress:
         tells_trials: bool = False,
         verbose: bool = False,
         beside: bool = False,
+        compiles: bool = True,
     ) -> None:
         self._unit = UNITS[objective]
         self._label = f" ({label})" if label else ""
         self._tells_trials = tells_trials
         self._verbose = verbose
+        self._compiles = compiles
         self._lowest = math.inf
         self._compiled = 0
         self._measuring = False
@@ -124,8 +127,8 @@ class RunProgress:
 
         Once trials are measured, the number stands beside them.
         """
-        self._compiled = done
-        if not self._measuring:
+        self._compiled = done if self._compiles else 0
+        if self._compiles and not self._measuring:
             self._show("compiling", done, total, "")
 
     def warming(self, watts: float, seconds: float) -> None:

@@ -484,7 +484,10 @@ def without_daemon(directory: Path) -> Iterator[None]:
     try:
         if not try_lock(file, directory):
             owner = os.read(file, _PID_BYTES).decode("ascii", "replace").strip()
-            raise InputError(f"{directory}: a daemon works there (process {owner or 'unknown'})")
+            raise InputError(
+                f"{directory}: a daemon works there (process {owner or 'unknown'}); `sudo tuner stop"
+                " --until-told` stops that of a service, and `sudo tuner start` starts it again"
+            )
         yield
     finally:
         os.close(file)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.client.client import Client
+from tuner.client.transport import GOES_ON
 from tuner.daemon.installing.steps import (
     JOURNAL,
     NAME,
@@ -106,7 +107,7 @@ def readiness(within_s: float) -> str:
             Client(SYSTEM_SOCKET).transport.text("/readyz")
         except DaemonUnavailableError as error:
             if time.monotonic() > until_s:
-                return str(error)
+                return str(error).removesuffix(GOES_ON)  # the daemon that is given up does not
         except TunerError:  # it is older than the question, and answers
             return ""
         else:
@@ -262,11 +263,16 @@ def migrations(site: Site, state: Path) -> int | None:
         return None
     there = inspected(database, to_change=False)
     if there.form is CopyState.NEWER:
+        backup = (
+            state / BACKUP
+        )  # of the last upgrade, which may have been from a newer program than the site's
+        older = inspected(backup, to_change=False).form in (CopyState.WHOLE, CopyState.EARLIER)
         raise StoreError(
             f"{database}: is of a newer tuner than {site.prefix} (migrations {there.trouble}); restore a"
-            f" backup of that version or an earlier one first: `tuner stop --until-told`, then"
-            f" `{site.prefix}/bin/tuner db restore {state / BACKUP} --database {database} --replace`,"
-            f" then `{site.prefix}/bin/tuner install-service`"
+            f" backup of that version or an earlier one first: `sudo tuner stop --until-told`, then"
+            f" `sudo {site.prefix}/bin/tuner db restore {backup if older else 'FILE'} --database {database}"
+            f" --replace`, then `sudo {site.prefix}/bin/tuner install-service`"
+            f"{'' if older else f'; {backup} is none of these'}"
         )
     return there.changes
 
