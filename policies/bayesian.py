@@ -27,7 +27,6 @@ LEAST_START = 4  # trials of the start design; of a single workload with more tu
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
-STEPS = 2  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 
@@ -127,7 +126,7 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
     if not run.joint.is_sample:
         return best
     start = max((one for one in (near, best) if one is not None), key=lambda one: one.gain, default=None)
-    return None if start is None else learner.climbed(start, STEPS)
+    return None if start is None else learner.climbed(start)
 
 
 def _likely(run: SearchRun, next_trials: int) -> list[Integers]:

@@ -5,7 +5,7 @@ import scipy
 
 from . import gaussian
 from .features import Floats, Integers
-from .gaussian import Posterior
+from .gaussian import Posterior, next_fit
 
 REFIT = 1.2  # which tunables failures depend on is fitted again when there are so many times more outcomes
 MOST_OUTCOMES = 300  # outcomes learnt from, the latest
@@ -30,14 +30,11 @@ class FailureModel:
 
     Args:
         groups: length scale of every feature.
-        pool: features of what may be asked about, shape (m, features).
     """
 
-    def __init__(self, groups: Integers, pool: Floats) -> None:
-        self._pool = pool
+    def __init__(self, groups: Integers) -> None:
         self._model = gaussian.prior(groups)
-        self._posterior = Posterior(self._model, pool[:0])
-        self._x = np.zeros((0, pool.shape[1]))
+        self._x = np.zeros((0, len(groups)))
         self._failed = np.zeros(0)
         self._learnt = np.zeros(0, dtype=np.int64)
         self._fit_at = 0
@@ -46,7 +43,8 @@ class FailureModel:
     def set_pool(self, pool: Floats) -> None:
         """Ask about another pool, shape (m, features); outcomes stay."""
         self._pool = pool
-        self._start()
+        if self._explains:
+            self._start()
 
     def add(self, x: Floats, failed: Floats) -> None:
         """Learn outcomes: features, shape (k, features), and 1 for what failed, shape (k,)."""
@@ -76,7 +74,7 @@ class FailureModel:
             self._start()
             by_rate = -0.5 * float(y @ y)
             self._explains = self._posterior.log_likelihood(y) > by_rate + STRONG
-            self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
+            self._fit_at = next_fit(REFIT, count)
         new = np.arange(self._learnt[-1] + 1, count)
         if self._explains and len(new):
             self._posterior.add(self._x[new], np.zeros(len(new)))

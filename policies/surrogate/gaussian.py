@@ -4,6 +4,7 @@ Its kernel is Matern-5/2 with a length scale per kind of difference; its Cholesk
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -197,6 +198,11 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
     return replace(start, lengths=optimum.x[:-2], variance=float(optimum.x[-2]), nugget=float(optimum.x[-1]))
 
 
+def next_fit(growth: float, count: int) -> int:
+    """How many measurements there are when hyper-parameters are fitted again, so many times more."""
+    return max(count + 1, int(np.ceil(growth * count)))
+
+
 def log_posterior(vector: Floats, distances: Floats, y: Floats, fixed: Floats) -> tuple[float, Floats]:
     """Minus the log of marginal likelihood times prior, up to a constant, and its gradient.
 
@@ -356,6 +362,18 @@ class Posterior:
         spread = self._model.spread(x) - np.einsum("ij,ij->j", rows, rows)
         spread = np.maximum(spread, _LEAST_SPREAD) + self._model.nuggets(x)
         return self.whitened(y) @ rows, np.sqrt(spread)
+
+    def supposing(self, x: Floats, y: Floats) -> tuple["Posterior", Floats]:
+        """A copy that takes what it predicts for measured, and ``y`` with that.
+
+        Args:
+            x: where, shape (k, features).
+            y: what was seen, in the order it was added, shape (n,).
+        """
+        mean, _ = self.predict_at(x, y)
+        other = copy(self)
+        other.add(x, np.zeros(len(x)))
+        return other, np.append(y, mean)
 
     def without_noise(self, y: Floats, noise: Floats) -> Floats:
         """Mean of what was seen without the noise of its measurement, y - noise K⁻¹ y, shape (n,).
