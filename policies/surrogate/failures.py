@@ -72,8 +72,11 @@ class FailureModel:
             x, y = self._x[self._learnt], (self._failed[self._learnt] - middle) / scale
             self._model = gaussian.fit(self._model, x, y, np.zeros(len(y)))
             self._start()
-            by_rate = -0.5 * float(y @ y)
-            self._explains = self._posterior.log_likelihood(y) > by_rate + STRONG
+            failed, mean, deviation = self._failed[self._learnt], *self._posterior.left_out(y)
+            works = (0.5 - middle - scale * mean) / (scale * deviation)
+            told = float(np.sum(scipy.special.log_ndtr(np.where(failed > 0.0, -works, works))))
+            rate = float(np.mean(failed))
+            self._explains = told > len(y) * (rate * np.log(rate) + (1 - rate) * np.log1p(-rate)) + STRONG
             self._fit_at = next_fit(REFIT, count)
         new = np.arange(self._learnt[-1] + 1, count)
         if self._explains and len(new):

@@ -167,7 +167,7 @@ class Surrogate:
         self._places = {row: place for place, row in enumerate(map(tuple, self._pool.tolist()))}
         self._free = np.array([row not in self.measured for row in self._places], dtype=bool)
         self._pool_features = self._features(self._pool)
-        self._failures.set_pool(self._joint.features(self._pool))
+        self._failures.set_pool(self._pool_features[:, : len(self._joint.groups)])
         self._fit_at = 0
 
     def _features(self, rows: Integers) -> Floats:
@@ -361,8 +361,9 @@ class Learner(Surrogate):
         rows = self._joint.neighbours(centre, self.measured)
         if not len(rows):
             return None
-        mean, deviation = posterior.predict_at(self._features(rows), y)
-        works = self._failures.log_chance_to_work(self._joint.features(rows))
+        x = self._features(rows)
+        mean, deviation = posterior.predict_at(x, y)
+        works = self._failures.log_chance_to_work(x[:, : len(self._joint.groups)])
         return self._seen(rows, mean + self._believed(rows), deviation, works)
 
     def expected(self) -> tuple[Integers, Floats]:
