@@ -317,78 +317,53 @@ Attempt = Generator[list[Trial], list[Measurement], Trial | None]
 """A part of a search: yields trials, is sent their measurements, returns what it found, if anything."""
 
 Descent = Generator[list[Trial], list[Measurement], Trial]
-"""A part of a search: yields trials, is sent their measurements, returns the trial it ends at."""
+"""The same; it always ends at a trial."""
+
+Answer = Generator[list[Trial], list[Measurement], list[Measurement]]
+"""The same; returns the measurements that another part asked for."""
 
 
 class Memory:
     """Measurements by trial, so that a descent compares every trial by one and the same number.
 
-    Args:
-        search: what the policy was told; its ``cost`` is the number compared.
-
     Attributes:
         expect: see ``Search.expect``.
+        measured: what every trial gave.
+        costs: by ``Search.cost``; a number that is not finite counts as a failure, which costs infinity.
     """
 
     def __init__(self, search: Search) -> None:
-        self._cost = search.cost
-        self.expect = search.expect
-        self._costs: dict[Trial, float] = {}
-        self._measurements: dict[Trial, Measurement] = {}
-        self._best: Trial | None = None
+        self._cost, self.expect = search.cost, search.expect
+        self.costs: dict[Trial, float] = {}
+        self.measured: dict[Trial, Measurement] = {}
 
     @property
     def best(self) -> Trial | None:
         """The cheapest trial measured, the earliest of equals; None while every trial has failed."""
-        return self._best
+        best = min(self.costs, key=self.costs.__getitem__, default=None)
+        return best if best is not None and self.costs[best] < math.inf else None
 
     def cost(self, trial: Trial) -> Generator[list[Trial], list[Measurement], float]:
-        """Cost of a trial, measured unless it is known; infinity when it failed.
+        """Cost of a trial, measured unless it is known."""
+        yield from self.measure([trial])
+        return self.costs[trial]
 
-        A cost that is not a finite number counts as a failure.
-        """
-        (cost,) = yield from self.costs([trial])
-        return cost
-
-    def costs(self, trials: Sequence[Trial]) -> Generator[list[Trial], list[Measurement], list[float]]:
-        """Costs of trials whose order does not matter; those that are not known are measured together."""
-        unknown = [trial for trial in dict.fromkeys(trials) if trial not in self._costs]
+    def measure(self, trials: Sequence[Trial]) -> Generator[list[Trial], list[Measurement], None]:
+        """Measure trials whose order does not matter, those that are not known, together."""
+        unknown = [trial for trial in dict.fromkeys(trials) if trial not in self.measured]
         if unknown:
-            for trial, measurement in zip(unknown, (yield unknown), strict=True):
-                self._remember(trial, measurement)
-        return [self._costs[trial] for trial in trials]
-
-    def __contains__(self, trial: object) -> bool:
-        return trial in self._costs
-
-    def __iter__(self) -> Iterator[Trial]:
-        return iter(self._costs)
-
-    def __len__(self) -> int:
-        return len(self._costs)
-
-    def _remember(self, trial: Trial, measurement: Measurement) -> None:
-        cost = self._cost(measurement)
-        self._measurements[trial] = measurement
-        self._costs[trial] = cost if math.isfinite(cost) else math.inf
-        if math.isfinite(cost) and (self._best is None or cost < self._costs[self._best]):
-            self._best = trial
-
-    def measured_cost(self, trial: Trial) -> float:
-        """Cost of a measured trial."""
-        return self._costs[trial]
-
-    def measurement(self, trial: Trial) -> Measurement:
-        """Return the measurement of a trial that was measured."""
-        return self._measurements[trial]
+            self.measured.update(zip(unknown, (yield unknown), strict=True))
+        for trial in unknown:
+            cost = self._cost(self.measured[trial])
+            self.costs[trial] = cost if math.isfinite(cost) else math.inf
 
     def is_pruned(self, trial: Trial) -> bool:
         """True when a trial that was asked for is ruled out by its compiled resources."""
-        return self._measurements[trial].status is Status.PRUNED
+        return self.measured[trial].status is Status.PRUNED
 
     def inadmissible(self, trial: Trial) -> bool:
         """True when a measured trial ran well but is slower than the user allows."""
-        return too_slow(self._measurements[trial], self._cost)
+        return too_slow(self.measured[trial], self._cost)
 
 
 def too_slow(measurement: Measurement, cost: Callable[[Measurement], float]) -> bool:
@@ -402,20 +377,29 @@ def too_slow(measurement: Measurement, cost: Callable[[Measurement], float]) -> 
     return measurement.ok and cost(measurement) == math.inf
 
 
-def recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
-    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
+def relayed(attempt: Attempt, answer: Callable[[list[Trial]], Answer]) -> Attempt:
+    """Run a part of a search; ``answer`` takes what it asks for, asks for what it needs, and answers."""
     try:
         batch = next(attempt)
         while True:
-            unknown = [trial for trial in batch if trial not in measured]
-            if unknown:
-                measured.update(zip(unknown, (yield unknown), strict=True))
-            batch = attempt.send([measured[trial] for trial in batch])
+            batch = attempt.send((yield from answer(batch)))
     except StopIteration as end:
         best: Trial | None = end.value
         return best
     finally:
         attempt.close()
+
+
+def recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
+    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
+
+    def answer(batch: list[Trial]) -> Answer:
+        unknown = [trial for trial in batch if trial not in measured]
+        if unknown:
+            measured.update(zip(unknown, (yield unknown), strict=True))
+        return [measured[trial] for trial in batch]
+
+    return (yield from relayed(attempt, answer))
 
 
 def cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | None:
@@ -490,7 +474,7 @@ def with_kernel(trial: Trial, i: int, configurations: Iterable[Configuration]) -
 
 def by_own_time(memory: Memory, trial: Trial) -> list[int]:
     """The vector K: kernels by decreasing time of their own in a measured trial, equals in given order."""
-    own_s = [result.time_s or 0.0 for result in memory.measurement(trial).results]
+    own_s = [result.time_s or 0.0 for result in memory.measured[trial].results]
     return sorted(range(len(own_s)), key=lambda i: -own_s[i])
 
 
@@ -507,9 +491,9 @@ def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Atte
     defaults_listed = all(default in order for order, default in zip(orders, search.defaults, strict=True))
     starts = measured if defaults_listed and len(orders) > 1 else [potential, *measured]
     for attempts in (starts, [potential]):
-        cheapest = yield from _first_cheapest(memory, attempts)
-        if cheapest is not None:
-            return cheapest
+        found = yield from _first_cheapest(memory, attempts)
+        if found is not None:
+            return found
     for start in chain(starts, [potential], _next_starts(memory, orders, search)):
         at_clocks = (replace(start, clock_mhz=clock_mhz) for clock_mhz in search.clocks)
         valid = yield from first_minimum(memory, while_allowed(memory, at_clocks))
@@ -523,8 +507,8 @@ def _first_cheapest(memory: Memory, trials: Iterable[Trial]) -> Attempt:
     costs = {}
     for trial in trials:
         costs[trial] = yield from memory.cost(trial)
-    cheapest = min(costs, key=costs.__getitem__)
-    return cheapest if costs[cheapest] < math.inf else None
+    best = min(costs, key=costs.__getitem__)
+    return best if costs[best] < math.inf else None
 
 
 def _next_starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator[Trial]:
@@ -536,7 +520,7 @@ def _next_starts(memory: Memory, orders: Sequence[Order], search: Search) -> Ite
     tried = [0] * len(orders)
     start = _start(orders, tried, search)
     while True:
-        statuses = [result.status for result in memory.measurement(start).results]
+        statuses = [result.status for result in memory.measured[start].results]
         failed = [i for i, status in enumerate(statuses) if status is not Status.OK]
         blamed = failed or range(len(orders))
         for i in blamed:
@@ -565,11 +549,11 @@ def _default(orders: Sequence[Order], search: Search) -> Trial:
 
 def _best_known(orders: Sequence[Order], search: Search) -> list[Trial]:
     """The cheapest valid trial of ``Search.prior`` that lies in the space, if there is one."""
-    costs = {
-        trial: search.cost(measurement)
+    inside = {
+        trial: measurement
         for trial, measurement in search.prior.items()
         if trial.clock_mhz in search.clocks
         and all(c in order for c, order in zip(trial.configurations, orders, strict=True))
     }
-    valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
-    return sorted(valid, key=costs.__getitem__)[:1]
+    best = cheapest(search, inside)
+    return [] if best is None else [best]

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -14,6 +15,7 @@ from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Policy, Search
 
 from .descent import (
+    Answer,
     Attempt,
     Descent,
     Memory,
@@ -24,6 +26,7 @@ from .descent import (
     cheapest,
     first_minimum,
     first_valid,
+    relayed,
     while_allowed,
     with_kernel,
 )
@@ -71,14 +74,14 @@ def along_lines(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, 
     Returns:
         The cheapest trial the lines led to (of equals the last), or ``delta``.
     """
-    start, best = memory.measured_cost(delta), delta
+    start, best = memory.costs[delta], delta
     for line in lines:
         end = yield from first_minimum(memory, line)
         if end is None or end == delta:
             continue
-        if memory.measured_cost(end) <= memory.measured_cost(best):
+        if memory.costs[end] <= memory.costs[best]:
             best = end
-        if memory.measured_cost(best) <= (1 - gain) * start:
+        if memory.costs[best] <= (1 - gain) * start:
             break
     return best
 
@@ -106,23 +109,20 @@ def looking_ahead(policy: Policy, search: Search) -> Attempt:
     """
     measured: dict[Trial, Measurement] = {}
     requested: set[Trial] = set()
-    attempt = policy(search)
-    try:
-        batch = next(attempt)
-        while True:
-            in_vain = len(measured) - len(requested)
-            requested.update(batch)
-            unknown = [trial for trial in dict.fromkeys(batch) if trial not in measured]
-            if unknown:
-                idle = -len(unknown) % search.parallel
-                room = min(idle, max(0, 1 + int(SPARE * len(requested)) - in_vain))
-                together = [*unknown, *_likely(policy, search, measured, unknown, room)]
-                measured.update(zip(together, (yield together), strict=True))
-            batch = attempt.send([measured[trial] for trial in batch])
-    except StopIteration:
-        return cheapest(search, measured)
-    finally:
-        attempt.close()
+
+    def answer(batch: list[Trial]) -> Answer:
+        in_vain = len(measured) - len(requested)
+        requested.update(batch)
+        unknown = [trial for trial in dict.fromkeys(batch) if trial not in measured]
+        if unknown:
+            idle = -len(unknown) % search.parallel
+            room = min(idle, max(0, 1 + int(SPARE * len(requested)) - in_vain))
+            together = [*unknown, *_likely(policy, search, measured, unknown, room)]
+            measured.update(zip(together, (yield together), strict=True))
+        return [measured[trial] for trial in batch]
+
+    yield from relayed(policy(search), answer)
+    return cheapest(search, measured)
 
 
 def _likely(
@@ -138,15 +138,11 @@ def _likely(
 
     likely: dict[Trial, None] = {}
     ahead = policy(replace(search, cost=cost, tell=lambda _: None, expect=lambda _: None))
-    try:
+    with closing(ahead), suppress(StopIteration):
         batch = next(ahead)
         while len(likely) < room:
             likely.update(dict.fromkeys(t for t in batch if t not in measured and t not in unknown))
             batch = ahead.send([measured.get(trial, guess) for trial in batch])
-    except StopIteration:
-        pass
-    finally:
-        ahead.close()
     return list(likely)[:room]
 
 
@@ -198,13 +194,13 @@ def _descended(search: Search, orders: Sequence[Order]) -> Attempt:
             kernels = by_own_time(memory, delta)  # step 9 of Algorithm 3, 12 of Algorithm 4
         reached = delta
         for i in kernels:  # steps 10-13 of Algorithm 3, 13-16 of Algorithm 4
-            if memory.measured_cost(reached) < (1 - WORTHWHILE) * cost_after[i]:
+            if memory.costs[reached] < (1 - WORTHWHILE) * cost_after[i]:
                 at = i, reached.clock_mhz
                 worse = lost.get(at, frozenset())
                 reached = yield from _tune_kernel(memory, orders[i], i, reached, tuned, lost=worse)
-                cost_after[i] = memory.measured_cost(reached)
+                cost_after[i] = memory.costs[reached]
                 lost[at] = worse | _clearly_worse(memory, i, reached)
-        before, after = memory.measured_cost(delta), memory.measured_cost(reached)
+        before, after = memory.costs[delta], memory.costs[reached]
         if _blocks(orders, reached) == _blocks(orders, delta) or after >= (1 - WORTHWHILE) * before:
             return memory.best
         delta = reached
@@ -216,11 +212,11 @@ def _blocks(orders: Sequence[Order], trial: Trial) -> list[int]:
 
 def _clearly_worse(memory: Memory, i: int, delta: Trial) -> frozenset[Configuration]:
     """The configurations of kernel ``i`` that were measured in place of that of ``delta`` and cost more."""
-    limit = (1 + CLEARLY_WORSE) * memory.measured_cost(delta)
+    limit = (1 + CLEARLY_WORSE) * memory.costs[delta]
     return frozenset(
         trial.configurations[i]
-        for trial in memory
-        if limit < memory.measured_cost(trial) < math.inf
+        for trial in memory.costs
+        if limit < memory.costs[trial] < math.inf
         and trial in with_kernel(delta, i, [trial.configurations[i]])
     )
 

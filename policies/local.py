@@ -42,7 +42,7 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
     clocks = search.clocks[::-1]
     base = _lowest(grids)
     while base is not None:
-        yield from memory.costs([_trial(grids, clocks, base)])
+        yield from memory.cost(_trial(grids, clocks, base))
         if not _ruled_out(memory, grids, clocks, [base]):
             break
         base = _lowest(grids)
@@ -51,10 +51,11 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
         steps = [step for step in _steps(grids, clocks, base) if step not in bases]
         if not steps:
             break
-        costs = yield from memory.costs([_trial(grids, clocks, step) for step in steps])
+        trials = [_trial(grids, clocks, step) for step in steps]
+        yield from memory.measure(trials)
         if _ruled_out(memory, grids, clocks, steps):
             continue
-        base = steps[costs.index(min(costs))]
+        base = min(zip(steps, trials, strict=True), key=lambda one: memory.costs[one[1]])[0]
         bases.add(base)
     return memory.best
 
@@ -73,7 +74,7 @@ def _ruled_out(
         trial = _trial(grids, clocks, point)
         if memory.is_pruned(trial):
             listed = True
-            for grid, row, result in zip(grids, point, memory.measurement(trial).results, strict=False):
+            for grid, row, result in zip(grids, point, memory.measured[trial].results, strict=False):
                 if result.status is Status.PRUNED:
                     grid.rule_out(row)
     return listed
@@ -124,7 +125,7 @@ def _climbs(search: Search, grids: Sequence[Ranks]) -> Attempt:
     draw = random.Random(search.seed)  # noqa: S311 - a seeded experiment, not a secret
     idle = failed = 0
     for start in _starts(search):
-        if start in memory:
+        if start in memory.costs:
             continue
         before = memory.best
         if (yield from memory.cost(start)) == math.inf:
@@ -156,7 +157,7 @@ def _climb(
         near = neighbours(trial)
         memory.expect(near)
         for neighbour in near:
-            if (yield from memory.cost(neighbour)) < memory.measured_cost(trial):
+            if (yield from memory.cost(neighbour)) < memory.costs[trial]:
                 trial, moved = neighbour, True
                 break
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Policy, Search
 
-from .descent import LEADERS, Attempt, Memory, cheapest, recalled, rivals
+from .descent import LEADERS, Answer, Attempt, Memory, cheapest, recalled, relayed, rivals
 from .greedy import lowered
 
 ROUNDS = 2
@@ -80,17 +80,12 @@ def _at(limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Me
         for trial, measurement in {**search.prior, **measured}.items()
         if trial.power_limit_w == limit_w
     }
-    attempt = inner(
-        replace(search, power_limits_w=(), prior=prior, expect=lambda trials: search.expect(there(trials)))
-    )
-    try:
-        batch = next(attempt)
-        while True:
-            batch = attempt.send((yield there(batch)))
-    except StopIteration as end:
-        return None if end.value is None else replace(end.value, power_limit_w=limit_w)
-    finally:
-        attempt.close()
+    told = replace(search, power_limits_w=(), prior=prior, expect=lambda trials: search.expect(there(trials)))
+
+    def answer(batch: list[Trial]) -> Answer:
+        return (yield there(batch))
+
+    yield from relayed(inner(told), answer)
 
 
 def _leaders(search: Search, measured: Mapping[Trial, Measurement], limit_w: int) -> Attempt:
