@@ -29,24 +29,18 @@ COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 def auto(search: Search, *, patience: float | None = None) -> Attempt:
     """Measure the analytical answer first, then go on with the policy that suits the space.
 
-    * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer. In random
-      order where that may stop before its end, as what has been seen then speaks for what has not.
-    * Concurrent workloads, and clocks, are searched by `greedy`: the joint space is a product, which a
-      descent walks one factor at a time. It descends from the defaults, which lie apart from the analytical
-      answers, and from those too where it does not get below them: workloads that share a GPU want other
-      configurations than each of them alone, and a descent that begins at the best of each may end there.
+    * Up to `SMALL` trials are all measured, in random order where that may stop before its end: what has been
+      seen then speaks for what has not.
+    * Concurrent workloads, and clocks, are searched by `greedy`: a descent walks a product one factor at a
+      time. It begins at the defaults, and again at the analytical answers where it does not get below them:
+      workloads that share a GPU want other configurations than each of them alone.
     * Workloads whose streams have priorities or shares are searched by `bayesian`: what one is worth depends
-      on those of all others, and a descent leaves a tunable at the first value that is worse. On the recorded
-      four applications it ends 6 % above the least time, and `bayesian` 0.1 % above it after 30 trials.
+      on those of all others, and a descent leaves a tunable at the first value that is worse.
     * Everything else is searched by `bayesian`, which measures all where that takes less than `SWEEP_S`.
-
-    The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
-    its own for that.
 
     Args:
         search: what the policy is told.
-        patience: evaluations without progress that end `bayesian`; None to end by what going on is expected
-            to gain. With a number, no space is measured whole because that takes little time.
+        patience: as of `bayesian`; with a number, no space is measured whole.
     """
     if search.size == 0:
         return None

@@ -65,14 +65,8 @@ def lowered(memory: Memory, delta: Trial, line: Sequence[Trial]) -> Descent:
 def along_lines(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:
     """Descend along one line after another, all of which begin at ``delta``, until one leads away from it.
 
-    Args:
-        memory: what was measured.
-        lines: trials to descend along.
-        delta: where all begin.
-        gain: relative gain below which the next line is tried all the same.
-
-    Returns:
-        The cheapest trial the lines led to (of equals the last), or ``delta``.
+    A line that gains less than the relative ``gain`` does not count as leading away. Returns the cheapest
+    trial the lines led to (of equals the last), or ``delta``.
     """
     start, best = memory.costs[delta], delta
     for line in lines:
@@ -95,17 +89,10 @@ SPARE = 0.5  # trials in vain, by those that the policy asked for; one more is a
 def looking_ahead(policy: Policy, search: Search) -> Attempt:
     """Run a policy, and measure beside what it asks for what it would ask for next.
 
-    Most trials of a descent are no better than the best so far. So a second run of the policy, from the start
-    and fed what is known, is answered "a little worse" for what is not: what it asks for then is measured at
-    the same time. The policy itself is told nothing but measurements: it goes the way that it goes alone, in
-    fewer rounds. Trials it never comes to ask for are the price, which `SPARE` bounds.
-
-    Args:
-        policy: deterministic; asks for a few trials at a time.
-        search: what it is told; ``parallel`` trials are measured at once.
-
-    Returns:
-        The cheapest trial measured, those it never came to ask for among them.
+    Most trials of a descent are no better than the best so far. So a second run of the policy, which has to
+    be deterministic, is fed what is known, and answered "a little worse" for what is not: what it asks for
+    then is measured at the same time. The policy itself goes the way that it goes alone, in fewer rounds.
+    Trials it never comes to ask for are the price, which `SPARE` bounds; the answer may be one of them.
     """
     measured: dict[Trial, Measurement] = {}
     requested: set[Trial] = set()
@@ -159,15 +146,8 @@ def greedy(search: Search) -> Attempt:
     Algorithm 4 is run: the clock, then kernel by kernel, and back to the clock when a distribution (the
     paper's word for a block size) has changed. Without clocks to choose from there is one frequency, "as
     found", and it is Algorithm 3; with one workload they are Algorithms 2 and 1. Costs are those of the whole
-    round: its makespan (Algorithm 3), its energy (Algorithm 4), or what another objective makes of the two.
-
-    What it does where the paper contradicts itself or is silent, and where it departs from it to need fewer
-    trials, stands with the reasons in docs/lab/methodologies.md ("Greedy and the paper"). The counts of Table
-    IV and section IV-A that can be replayed by the paper's own rules can be by these. Where the text and
-    Algorithm 2, step 21 differ at the end of D, the text is followed: only so do the 7 (K20c) and 6 (K40c)
-    trials of section IV-A for StreamCluster come out.
-
-    Where several trials are measured at once, what it would ask for next is measured, too (`looking_ahead`).
+    round. docs/lab/methodologies.md ("Greedy and the paper") says what it does where the paper contradicts
+    itself or is silent, and where it departs from it to need fewer trials.
     """
     if search.size == 0:
         return None
@@ -234,15 +214,13 @@ def _tune_kernel(
 
     The paper tunes the block size alone. With more tunables, D still has one entry per block size, each
     represented by its variant nearest to the present one: a list of all variants would stop at the first
-    step between two that have little in common, and measuring all variants of a block size would cost most
-    of the space. D is descended to later entries and, if that gains too little, to earlier ones; nearest is
-    by the work of a block. If neither gains enough, to later ones where nearest is by the tunables kept.
+    step between two that have little in common. D is descended to later entries and, if that gains too
+    little, to earlier ones; nearest is by the work of a block. If neither gains enough, to later ones where
+    nearest is by the tunables kept.
 
     Within the distribution found, the other tunables are descended along one by one, from the present value
     to larger ones and, if that leads nowhere, to smaller ones; once for every distribution, ``tuned``
-    (kernel, block size) saying where that was done. With one candidate per block size, which is the paper's
-    case, there is nothing else to descend along, and both vectors D are the same. No descent goes to or
-    past a configuration that is ``lost``.
+    (kernel, block size) saying where that was done. No descent goes to or past what is ``lost``.
     """
     present = delta.configurations[i]
     same_work = order.distributions(present)

@@ -21,20 +21,12 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
     """Climb as in section IV-B of G-ADAPT: from all minima, always by the best of the K single steps.
 
     All K parameters begin at their minimum. Each is raised by one step with the others unchanged; the best
-    of these K vectors is the next base. A parameter stops at its maximum, and the climb ends when all have.
-    A base may cost more than the one before it: the climb never turns back, and its answer is the best
-    vector seen. The K vectors of a step are asked for together.
+    of these K vectors, which are asked for together, is the next base, even if it costs more. The climb ends
+    when all have reached their maximum, and its answer is the best vector seen.
 
-    Where the paper is silent:
-
-    * Parameters are the tunables of all workloads and, where clocks are searched, the clock (up is faster).
-      Texts are raised in the order of their list.
-    * Rules may forbid the vector of all minima: the climb begins at the candidate nearest to it, by the sum
-      of ranks. They may forbid a step: it goes to the nearest candidate in which that parameter is larger,
-      the one for which the others are lowered least (not at all wherever possible), then the one for which
-      all are raised least. A vector that was a base is not stepped to again, so that the climb ends.
-    * A candidate that compiling rules out is none: the step goes to the next nearest.
-    * A failed trial is the worst of its K; where all K failed, the climb goes on from the first of them.
+    Where the paper is silent: a clock is a parameter, too (up is faster). Where rules forbid the vector of
+    all minima or a step, or compiling does, the nearest candidate stands for it (`Ranks`). A vector that was
+    a base is not stepped to again, so that the climb ends. Where all K failed, it goes on from the first.
     """
     if search.size == 0:
         return None
@@ -101,15 +93,11 @@ FAILED_STARTS = 100  # in a row end the search: by then 97 % sure that under 4 %
 def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Move to a better neighbour until there is none, then restart elsewhere.
 
-    Neighbours of a trial differ in one tunable of one workload, by any step that the rules allow (Hamming
-    distance 1), or in the clock; of a space that is too large to be listed they are made on demand. They are
-    tried in random order, and the first that is cheaper is moved to. The first climb begins at the default
-    trial, each further one at a trial drawn uniformly from those not measured. A trial that failed is moved
-    to never, and no climb begins at one. All draws follow from ``Search.seed``.
-
-    It ends when everything is measured, when `CLIMBS` climbs in a row found nothing better, or when
-    `FAILED_STARTS` starts in a row failed. Where several trials are measured at once, what it would ask for
-    next is measured, too (`looking_ahead`).
+    Neighbours of a trial differ in one tunable of one workload (Hamming distance 1), or in the clock. They
+    are tried in random order, and the first that is cheaper is moved to. The first climb begins at the
+    default trial, each further one at a trial drawn uniformly from those not measured. It ends when
+    everything is measured, when `CLIMBS` climbs in a row found nothing better, or when `FAILED_STARTS` starts
+    in a row failed.
     """
     if search.size == 0:
         return None

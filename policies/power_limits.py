@@ -28,9 +28,7 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
     near are measured at the limit found; one that is cheaper there is descended, too. Where the limit found
     is far below, the policy searches once more, at that limit.
 
-    Args:
-        search: what the policy is told; its power limits are the choice.
-        inner: searches configurations and clocks; it is told no limits.
+    ``inner`` is told no limits.
     """
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:

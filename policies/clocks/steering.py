@@ -23,10 +23,7 @@ def curve(measured: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> lis
 
     Args:
         measured: of the same configurations, by the clock set in MHz.
-        clocks_mhz: that could be set.
-
-    Returns:
-        Points, highest clock first.
+        clocks_mhz: that could be set, highest first; so are the points.
     """
     valid = {
         mhz: measurement
@@ -92,20 +89,14 @@ _SAME = 0.05  # of natural logarithms: between clocks so near, configurations ke
 def steered(search: Search, *, inner: Policy) -> Attempt:
     """Search configurations by a policy and clocks by a model of time and power.
 
-    1. The default configurations (or the cheapest ones that are known) are measured at four clocks. Time and
-       power over the clock are fitted, and the clocks are measured that may be the cheapest, under the
-       objective and any bound.
-    2. The policy searches the configurations at the clock found.
+    1. The default configurations (or the cheapest ones that are known) are measured at a few clocks, and then
+       at those that may be the cheapest by the model.
+    2. The policy searches the configurations at the clock found; it is told one clock.
     3. The cheapest configurations are measured at other clocks in the same way, beginning from that one.
        Others that were near are measured at their best clock; one that is cheaper there is searched, too.
     4. Where the clock has moved far, the policy searches once more.
 
-    The model chooses what is measured, and nothing else: the answer is a trial that was measured. The best
-    clock gets a neighbour on both sides that can be told from it, and paired repeats compare them.
-
-    Args:
-        search: what the policy is told; its clocks are the choice.
-        inner: searches the configurations; it is told one clock.
+    The model chooses what is measured, and nothing else: the answer is a trial that was measured.
     """
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:

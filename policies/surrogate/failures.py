@@ -13,20 +13,15 @@ STRONG = 3.0  # of log evidence, 20 to 1: see Kass and Raftery, "Bayes Factors" 
 
 
 class FailureModel:
-    """Chances to fail over a pool, from outcomes weighted by a kernel.
+    """Chances to fail over a pool: a Gaussian process of outcomes, 1 for a failure and 0 otherwise.
 
     Failures are never fed to the process of the costs: whatever number stood for one would bend the
-    predictions around it. They have a process of their own, of outcomes: 1 for a failure, 0 otherwise. Its
-    mean is a weighted mean of outcomes, drawn to their overall rate; its length scales, which are fitted,
-    say which tunables failures depend on: mostly one or two.
+    predictions around it. The chance to work is that of an outcome below a half,
+    Φ((1/2 - mean) / deviation): see Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006),
+    section 6.5, least-squares classification.
 
-    The chance to work is that of an outcome below a half, Φ((1/2 - mean) / deviation): see Rasmussen and
-    Williams, "Gaussian Processes for Machine Learning" (2006), section 6.5, least-squares classification. A
-    mean alone is no chance: it stays at some hundredths among failures only, and once the optimum is found
-    the improvement that is expected where nothing has worked outweighs that.
-
-    Where the outcomes are hardly likelier by this than by their rate alone, failing is taken to be random,
-    and everything to work: avoiding what failed by chance costs more than it spares.
+    Where each outcome is hardly likelier by what the others tell than by the rate of all, failing is taken to
+    be random, and everything to work: avoiding what failed by chance costs more than it spares.
 
     Args:
         groups: length scale of every feature.
