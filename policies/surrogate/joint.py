@@ -387,13 +387,11 @@ class CostTransform:
     """Transform from costs to responses.
 
     Attributes:
-        lowest: log of the lowest cost.
-        bend: log cost above which differences are squashed.
+        bend: log cost above which differences are squashed, the median.
         middle: mean of the bent log costs.
         scale: their standard deviation.
     """
 
-    lowest: float
     bend: float
     middle: float
     scale: float
@@ -408,24 +406,20 @@ class CostTransform:
         return np.asarray(np.exp(np.where(logs > self.bend, self.bend + (logs - self.bend) / SQUASH, logs)))
 
 
-def respond(
-    costs: Floats, *, reach: float | None = None, scale: float = 0.0, weight: float = 0.0
-) -> CostTransform:
+def respond(costs: Floats, *, scale: float = 0.0, weight: float = 0.0) -> CostTransform:
     """The response that fits some costs.
 
     Args:
         costs: finite, at least one.
-        reach: from the lowest log cost to the bend; None for the median.
         scale: a standard deviation known beforehand.
         weight: how many costs it counts for.
     """
     logs = _logs(costs)
-    lowest = float(np.min(logs))
-    bend = float(statistics.median(logs)) if reach is None else lowest + reach
+    bend = float(statistics.median(logs))
     bent = _bent(logs, bend)
     middle = float(np.mean(bent))
     variance = (weight * scale**2 + float(np.sum((bent - middle) ** 2))) / (weight + len(bent))
-    return CostTransform(lowest, bend, middle, max(float(np.sqrt(variance)), LEAST_SCALE))
+    return CostTransform(bend, middle, max(float(np.sqrt(variance)), LEAST_SCALE))
 
 
 def _logs(costs: Floats) -> Floats:

@@ -36,14 +36,12 @@ class Knowledge:
         x: features with those of `of_task` behind them, shape (n, features + tasks + 1).
         y: responses, standardised per task, shape (n,).
         scale: standard deviation of log cost that was divided by, the tasks' mean.
-        reach: from the best log cost to the median's, the tasks' mean.
         tasks: with the target's, task 0.
     """
 
     x: Floats
     y: Floats
     scale: float
-    reach: float
     tasks: int
 
 
@@ -79,7 +77,6 @@ def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator)
         x=np.vstack([x for x, _, _ in parts]),
         y=np.concatenate([y for _, y, _ in parts]),
         scale=float(np.mean([every.scale for _, _, every in parts])),
-        reach=float(np.mean([every.bend - every.lowest for _, _, every in parts])),
         tasks=1 + len(parts),
     )
 
@@ -410,7 +407,7 @@ class Learner(Surrogate):
 
     def _response(self, costs: Floats) -> CostTransform:
         if self._knowledge is not None:
-            return respond(costs, reach=self._knowledge.reach, scale=self._knowledge.scale, weight=TRUST)
+            return respond(costs, scale=self._knowledge.scale, weight=TRUST)
         if self._beliefs is not None:
             return respond(costs, scale=self._beliefs.scale, weight=SPREAD_KNOWN)
         return respond(costs)
