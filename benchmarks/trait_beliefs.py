@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from search_games import OBJECTIVE, Game, games_of
-from tuner.policies.surrogate.features import NAMES, Floats, traits
+from tuner.policies.surrogate.features import NAMES, Floats, TraitScale
 from tuner.policies.surrogate.joint import respond
 
 VERSION = 1
@@ -51,7 +51,7 @@ def coefficients(game: Game) -> Floats:
     found = {t.configurations[0]: OBJECTIVE.cost(m) for t, m in game.space.trials.items()}
     chosen = [one.configuration for one in workload.candidates]
     costs = np.array([found.get(one, math.inf) for one in chosen])
-    x = traits(workload.candidates, chosen, game.space.limits)
+    x = TraitScale(workload.candidates, chosen, game.space.limits).table
     varied = x.any(axis=0)
     works = np.isfinite(costs)
     x, y = x[works], respond(costs[works]).of(costs[works])

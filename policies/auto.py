@@ -1,6 +1,5 @@
 """The default: the analytical answer at once, then the search that suits the space."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -8,6 +7,7 @@ from threading import Thread
 
 from tuner.model.plan import PLACE
 from tuner.model.trial import Measurement, Trial, stated
+from tuner.model.units import si, with_uncertainty
 from tuner.space.search_view import Search
 
 from .analytical import analytical, first_compiled
@@ -21,8 +21,6 @@ SMALL = 24  # trials: a Bayesian search ends after more than half of them
 AHEAD = 128  # trials that may be compiled before the search asks for them
 SWEEP_S = 5.0  # a space is measured whole where that takes no longer: about what a search needs to be sure
 
-MILLISECOND_S = 1e-3
-MILLIJOULE_J = 1e-3
 COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 
 
@@ -78,17 +76,11 @@ def _choice(search: Search) -> tuple[str, str]:
     if search.size <= SMALL:
         return "exhaustive", f"{search.size} trials are no more than a search would measure"
     together, clocks = len(search.candidates), len(search.clocks_mhz)
-    if (
-        together > 1
-        and clocks <= 1
-        and any(name in tunables for tunables in search.tunables for name in PLACE)
-    ):
-        return (
-            "bayesian",
-            f"{together} workloads run together, and their streams have priorities or SM shares",
-        )
     if together > 1:
-        return "greedy", f"{together} workloads run together"
+        several = f"{together} workloads run together"
+        if clocks <= 1 and any(name in tunables for tunables in search.tunables for name in PLACE):
+            return "bayesian", f"{several}, and their streams have priorities or SM shares"
+        return "greedy", several
     if clocks > 1:
         return "greedy", f"{clocks} clocks are searched with the configurations"
     about = "" if search.large_space(0) is None else "about "
@@ -100,10 +92,8 @@ def _part(
 ) -> Attempt:
     """The search chosen."""
     informed = replace(search, prior={**search.prior, **measured})
-    if name == "exhaustive" and search.payback is not None:
-        return paying(random_sampling(search), search)
     if name == "exhaustive":
-        return exhaustive(search)
+        return exhaustive(search) if search.payback is None else paying(random_sampling(search), search)
     if name == "greedy":
         return paying(_descents(search, informed, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
@@ -132,13 +122,7 @@ def _in_words(measurement: Measurement) -> str:
     """Return the result of a measurement in words, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
-    scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")
-    numbers = f"{scale * measurement.makespan_s:.4g} {unit}"
-    energy = stated(measurement).energy
-    if energy is not None:
-        joules = energy.joules
-        scale, unit = (1e3, "mJ") if joules >= MILLIJOULE_J else (1e6, "µJ")
-        half = scale * COVERAGE * energy.uncertainty_j
-        decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
-        numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
-    return numbers
+    time, energy = si(measurement.makespan_s, "s"), stated(measurement).energy
+    if energy is None:
+        return time
+    return f"{time}, {with_uncertainty(energy.joules, COVERAGE * energy.uncertainty_j, 'J')}"

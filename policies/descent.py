@@ -30,17 +30,14 @@ RankArray = NDArray[np.int32]
 class Order:
     """The candidates of one workload, best potential first, and the lines through them.
 
-    The order is: higher occupancy; then larger block; then more elements per thread (the third premise of
-    "Performance Tuning for GPU-Embedded Systems", section III: much work per thread as long as occupancy
-    holds); then the order of the space. A *distribution* is, as in the paper, a block size; the candidates
-    that share it are its *variants*.
-
-    Before they are compiled, candidates are ordered by bounds of their occupancy. Where ``resolve`` is given,
-    the first one is found by compiled occupancy all the same: those before it are compiled, as far as needed.
+    The order is: higher occupancy; then larger block; then more elements per thread; then the order of the
+    space. A *distribution* is, as in the paper, a block size; the candidates that share it are its
+    *variants*.
 
     Args:
         candidates: at least one.
-        resolve: compiles candidates; None to go by their bounds.
+        resolve: compiles candidates, as far as needed to find the first by compiled occupancy; None to go by
+            bounds of it.
         large: the space where the candidates are a sample of it. The neighbours of what is present, and other
             candidates that are asked for, stand behind them then.
         declared: value lists of its tunables.
@@ -121,9 +118,6 @@ class Order:
 
         A distribution is represented by the variant nearest to ``present``, its own by ``present`` itself:
         the first of its list. Where compiling rules that out, the next nearest stands for it.
-
-        The paper sorts D by occupancy and breaks ties by block size. Its candidates hardly differ in
-        occupancy; where they do, that puts 1024 threads between 64 and 32, and a descent ends there.
 
         Args:
             present: a candidate.
@@ -409,9 +403,8 @@ def cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | N
     return min(valid, key=costs.__getitem__, default=None)
 
 
+# Trials whose clocks or power limits are searched, at most, each as it was cheaper than those before.
 LEADERS = 3
-"""Trials whose clocks or power limits are searched, at most, each as it was cheaper than those before."""
-
 _RIVALS = 6  # trials that are measured at the best clock or limit of a leader, too
 _NEAR = 0.1  # relative cost above the lowest up to which a trial is such a rival
 

@@ -10,14 +10,9 @@ from tuner.space.search_view import Policy, Search
 from .descent import LEADERS, Answer, Attempt, Memory, cheapest, recalled, relayed, rivals
 from .greedy import lowered
 
-ROUNDS = 2
-"""Greatest number of searches of configurations: again only if the best limit is far below."""
-
-FAR = 0.75
-"""Times the limit of the search: below, other configurations may be the best."""
-
-BINDS = 0.98
-"""A limit that is higher than mean power by less than the rest may bind, as power swings."""
+ROUNDS = 2  # greatest number of searches of configurations: again only if the best limit is far below
+FAR = 0.75  # times the limit of the search: below, other configurations may be the best
+BINDS = 0.98  # a limit that is higher than mean power by less than the rest may bind, as power swings
 
 
 def limited(search: Search, *, inner: Policy) -> Attempt:

@@ -20,7 +20,7 @@ from tuner.policies.surrogate import features as beliefs_module
 from tuner.policies.surrogate import joint, learner
 from tuner.policies.surrogate import joint as joint_module
 from tuner.policies.surrogate.failures import FailureModel
-from tuner.policies.surrogate.features import FILE, NAMES, Floats, beliefs, encoding, latin, traits
+from tuner.policies.surrogate.features import FILE, NAMES, Floats, TraitScale, beliefs, encoding, latin
 from tuner.policies.surrogate.gaussian import log_expected_improvement
 from tuner.policies.surrogate.joint import SQUASH, Joint, least, respond
 
@@ -356,7 +356,7 @@ def launched(threads: int, blocks: int, **values: int) -> Candidate:
 
 def found(candidates: list[Candidate]) -> dict[str, list[float]]:
     """Traits by name."""
-    table = traits(candidates, [one.configuration for one in candidates], None)
+    table = TraitScale(candidates, [one.configuration for one in candidates], None).table
     return {name: table[:, place].tolist() for place, name in enumerate(NAMES)}
 
 
@@ -373,18 +373,18 @@ def test_names_and_launches_tell_the_same_of_threads_and_work() -> None:
 
 def test_traits_that_a_space_does_not_tell_are_zero() -> None:
     """Names without a meaning, texts and constants say nothing, and give no number that is none."""
-    table = traits(
+    table = TraitScale(
         [], [Configuration({"a": value, "b": "x", "block_size_x": 64}) for value in (0, -3, 5)], None
-    )
+    ).table
 
     assert not table.any()
 
 
 def test_traits_are_less_their_means() -> None:
     """So a space without the mean of others starts from nothing."""
-    table = traits(
+    table = TraitScale(
         [], [Configuration({"block_size_x": x, "unroll": u}) for x in (8, 512) for u in (1, 4)], None
-    )
+    ).table
 
     assert table.mean(axis=0) == pytest.approx(np.zeros(len(NAMES)))
     assert table.any()

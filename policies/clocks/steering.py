@@ -4,15 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tuner.model.objective import GAIN
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import ClockPoint, Policy, Search
 
 from ..descent import LEADERS, Attempt, cheapest, recalled, rivals, too_slow
-from .clock_model import GAIN, LEAST_POINTS, ClockLine, ClockModel, fit_points
+from .clock_model import LEAST_POINTS, ClockLine, ClockModel, fit_points
 
-MOST_MODELLED = 40
-"""Modelled points of a curve, at most."""
+MOST_MODELLED = 40  # modelled points of a curve, at most
 
 
 def curve(measured: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[ClockPoint]:
@@ -77,12 +77,8 @@ def _modelled(model: ClockModel, clocks_mhz: Sequence[int]) -> list[ClockPoint]:
     ]
 
 
-ROUNDS = 2
-"""Greatest number of searches of configurations: again only if the best clock has moved far."""
-
-FAR = 0.25
-"""Of natural logarithms: from so far away, other configurations may be the best."""
-
+ROUNDS = 2  # greatest number of searches of configurations: again only if the best clock has moved far
+FAR = 0.25  # of natural logarithms: from so far away, other configurations may be the best
 _SAME = 0.05  # of natural logarithms: between clocks so near, configurations keep their order
 
 

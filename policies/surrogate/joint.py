@@ -20,12 +20,7 @@ from .gaussian import Posterior
 
 
 def costs_alone(search: Search, workload: int) -> PriorRun | None:
-    """The run of a workload alone, at its sizes and on this GPU; None where none is known.
-
-    Args:
-        search: of several workloads.
-        workload: its place among them.
-    """
+    """The run of one of several workloads alone, at its sizes and on this GPU; None where none is known."""
     if len(search.workloads) == 1 or not search.sizes:
         return None
     for run in search.prior_runs:
@@ -39,12 +34,8 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
     """Return the extra cost of configurations alone over the cheapest: a feature, shape (choices, 1 or 0).
 
     It is the logarithm of the cost, from 0 for the cheapest to 1. What failed is as dear as the dearest; what
-    was not measured is as dear as the middle one. Without a run, or where all cost the same, there is no
-    feature.
-
-    Args:
-        run: of the workload alone.
-        choices: its configurations; alone, a stream priority makes no difference.
+    was not measured is as dear as the middle one. Without a run of the workload alone, or where all cost the
+    same, there is no feature.
     """
     if run is None:
         return np.zeros((len(choices), 0))
@@ -71,11 +62,7 @@ MOST_SLOWDOWN = 0.4  # however much slower they were found to be
 def unlikely(candidates: Sequence[Candidate], configurations: Sequence[Configuration]) -> Floats:
     """1 for configurations whose blocks are believed to be slow, else 0, shape (configurations,).
 
-    Where launches are known, all are 0: what is known there leads to better candidates at once.
-
-    Args:
-        candidates: of the workload; tell whether launches are known.
-        configurations: of the same workload.
+    Where launches of candidates are known, all are 0: what is known there leads to better ones at once.
     """
     if any(candidate.launches for candidate in candidates):
         return np.zeros(len(configurations))

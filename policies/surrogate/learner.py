@@ -322,14 +322,10 @@ class Learner(Surrogate):
         )
 
     def propose_near(self, turn: int) -> Proposal | None:
-        """The best among the neighbours of a centre.
+        """The best among the neighbours of a centre, which are counted round and round.
 
-        Args:
-            turn: which of the centres, counted round and round.
-
-        Returns:
-            None where the centre has no neighbour left, where all may well fail and none promises enough for
-            that, or where all have failed.
+        None where the centre has no neighbour left, where all may well fail and none promises enough for
+        that, or where all have failed.
         """
         outlook = self.outlook_near(turn)
         return None if outlook is None or outlook.in_vain else replace(outlook.best, near=True)
@@ -342,11 +338,7 @@ class Learner(Surrogate):
         return replace(outlook.best, near=True)
 
     def outlook_near(self, turn: int) -> Outlook | None:
-        """Return the prediction for the neighbours of a centre; None if none are left, or all have failed.
-
-        Args:
-            turn: as of ``propose_near``.
-        """
+        """Return the prediction for the neighbours of a centre; None if none are left, or all have failed."""
         if self.best is None:
             return None
         self._trained()
@@ -523,8 +515,7 @@ class JointRun(ABC):
     def acquire(self, following: Callable[[int], Proposal | None]) -> list[Proposal]:
         """The next trials: as many as are measured at once, each chosen as if those before were measured.
 
-        Args:
-            following: takes how many trials are taken for measured, and chooses another.
+        ``following`` takes how many trials are taken for measured, and chooses another.
         """
         chosen: list[Proposal] = []
         while len(chosen) < self.search.parallel:
