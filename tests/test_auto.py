@@ -105,7 +105,7 @@ def test_it_reports_what_the_analytical_answer_gave(auto: Policy) -> None:
     """Time of the first trial, in words, before the search goes on."""
     _, said = told(auto, search_over(grid(30)), lambda _: result(0.0125, [0.0125]), 1e9)
 
-    places = [i for i, sentence in enumerate(said) if sentence == "first answer: 12.5 ms"]
+    places = [i for i, sentence in enumerate(said) if sentence == "first answer: 12.50 ms"]
     assert places
     assert places[0] < next(i for i, sentence in enumerate(said) if "auto: bayesian" in sentence)
 
