@@ -229,7 +229,7 @@ class Contest:
         return rate(candidate, self._limits, self._roles)
 
     def rank(self, rated: CandidateRating) -> Rank:
-        """What candidates are sorted by: one criterion after another, and what is declared of them."""
+        """The sort key of candidates: one criterion after another, then what is declared of them."""
         key = tuple(criterion.key(rated) for criterion in self._criteria)
         return key, self._place[rated.candidate.configuration]
 
