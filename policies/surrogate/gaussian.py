@@ -195,7 +195,7 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
 
 
 def next_fit(growth: float, count: int) -> int:
-    """How many measurements there are when hyper-parameters are fitted again, so many times more."""
+    """Return the count of measurements at which hyper-parameters are fitted again."""
     return max(count + 1, int(np.ceil(growth * count)))
 
 

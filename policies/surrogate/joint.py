@@ -122,7 +122,7 @@ class Growing:
 
 
 class Axis:
-    """What may be chosen along one axis: of a workload, or what is set of the GPU.
+    """Choices along one axis: the configurations of a workload, or what is set of the GPU.
 
     Attributes:
         codes: ranks, shape (choices, tunables).
