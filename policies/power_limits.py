@@ -1,7 +1,7 @@
 """Power limits beside any policy: its search at the highest, then lower limits of the cheapest trials."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.model.trial import Measurement, Trial
@@ -62,7 +62,9 @@ def _steps(search: Search, inner: Policy, measured: Mapping[Trial, Measurement])
     return None
 
 
-def _at(limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Measurement]) -> Attempt:
+def _at(
+    limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Measurement]
+) -> Generator[list[Trial], list[Measurement], None]:
     """Run a policy at one power limit, of which it does not know."""
 
     def there(trials: Sequence[Trial]) -> list[Trial]:

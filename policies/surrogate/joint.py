@@ -308,8 +308,8 @@ class Joint:
         One axis differs, in as few tunables as possible: where constraints tie tunables together, the
         nearest legal configuration differs in several.
         """
-        for axis, choice in zip(self._workloads, row.tolist(), strict=False):
-            axis.look_around(choice)
+        for workload, choice in zip(self._workloads, row.tolist(), strict=False):
+            workload.look_around(choice)
         rows, steps = [], []
         for i, axis in enumerate(self._axes):
             codes = axis.codes.rows
