@@ -1,7 +1,7 @@
 """What traits of configurations cost, by families of kernels: what `bayesian` believes in the beginning.
 
 The response of every recorded space (see `surrogate.response`) is regressed on its traits (see
-`surrogate.traits`). Spaces of one family of kernels are averaged. What is believed of a kernel never seen is
+`surrogate.features`). Spaces of one family of kernels are averaged. What is believed of a kernel never seen is
 the mean of a coefficient over families, and doubted its deviation; both are drawn to what stands for one more
 family, 0 ± 0.5.
 

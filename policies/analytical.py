@@ -1,6 +1,6 @@
 """The analytical model: an answer from compiled resources and device limits, without a run.
 
-Only the front-runners are compiled (`front_runners`).
+Only the front-runners are compiled (`Contest.front_runners`).
 
 A kernel file may state answers (`[measured]`, `[analytical]`): the first is taken that can be launched and
 compiles without spills. Else there are two rules from the three premises of "Performance Tuning for

@@ -230,7 +230,7 @@ class Ranks:
         self.ranks: RankArray = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
             values = [configuration.get(name) for configuration in self.configurations]
-            order = _ordered([value for value in values if value is not None], tunables.get(name, ()))
+            order = value_ranks([value for value in values if value is not None], tunables.get(name, ()))
             self.ranks[:, column] = [-1 if value is None else order[value] for value in values]
 
     def neighbours(self, configuration: Configuration) -> tuple[Configuration, ...]:
@@ -295,8 +295,10 @@ def all_ranks(search: Search) -> list[Ranks]:
     ]
 
 
-def _ordered(values: Sequence[TunableValue], declared: Sequence[TunableValue]) -> dict[TunableValue, int]:
-    """Every value that occurs, with its rank."""
+def value_ranks(
+    values: Sequence[TunableValue | None], declared: Sequence[TunableValue] = ()
+) -> dict[TunableValue | None, int]:
+    """Every value that occurs, with its rank: numbers by size, others as they are declared or met."""
     present = set(values)
     distinct = [value for value in dict.fromkeys((*declared, *values)) if value in present]
     numbers = [value for value in distinct if isinstance(value, (int, float))]

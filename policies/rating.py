@@ -6,11 +6,11 @@ from itertools import chain
 from operator import itemgetter
 
 from tuner.model.jobs import DeviceLimits
-from tuner.model.plan import TunableValue, tunable_names
+from tuner.model.plan import tunable_names
 from tuner.space.occupancy import launch, warps_and_blocks
 from tuner.space.search_view import Candidate, StageLaunch
 
-from .descent import Resolve
+from .descent import Resolve, value_ranks
 
 RADIX = "radix"
 
@@ -299,15 +299,9 @@ def _from_the_middle(alike: Sequence[Candidate], numbers: Sequence[int]) -> list
     distances: list[list[tuple[int, int]]] = [[] for _ in alike]
     for name in tunable_names(candidate.configuration for candidate in alike):
         values = [candidate.configuration.get(name) for candidate in alike]
-        rank_of = {value: rank for rank, value in enumerate(_ordered(list(dict.fromkeys(values))))}
+        rank_of = value_ranks(values)
         ranks = [rank_of[value] for value in values]
         median = sorted(ranks)[(len(ranks) - 1) // 2]
         for distance, rank in zip(distances, ranks, strict=True):
             distance.append((abs(rank - median), rank))
     return [number for _, number in sorted(zip(distances, numbers, strict=True))]
-
-
-def _ordered(values: list[TunableValue | None]) -> list[TunableValue | None]:
-    """Numbers by size, other values as they are met."""
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    return [*sorted(numbers)] if len(numbers) == len(values) else values
