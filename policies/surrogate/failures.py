@@ -20,8 +20,8 @@ class FailureModel:
     Φ((1/2 - mean) / deviation): see Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006),
     section 6.5, least-squares classification.
 
-    Where each outcome is hardly likelier by what the others tell than by the rate of all, failing is taken to
-    be random, and everything to work: avoiding what failed by chance costs more than it spares.
+    Where the outcomes are hardly likelier by this than by their rate alone, failing is taken to be random,
+    and everything to work: avoiding what failed by chance costs more than it spares.
 
     Args:
         groups: length scale of every feature.
@@ -67,11 +67,8 @@ class FailureModel:
             x, y = self._x[self._learnt], (self._failed[self._learnt] - middle) / scale
             self._model = gaussian.fit(self._model, x, y, np.zeros(len(y)))
             self._start()
-            failed, mean, deviation = self._failed[self._learnt], *self._posterior.left_out(y)
-            works = (0.5 - middle - scale * mean) / (scale * deviation)
-            told = float(np.sum(scipy.special.log_ndtr(np.where(failed > 0.0, -works, works))))
-            rate = float(np.mean(failed))
-            self._explains = told > len(y) * (rate * np.log(rate) + (1 - rate) * np.log1p(-rate)) + STRONG
+            by_rate = -0.5 * float(y @ y)
+            self._explains = self._posterior.log_likelihood(y) > by_rate + STRONG
             self._fit_at = next_fit(REFIT, count)
         new = np.arange(self._learnt[-1] + 1, count)
         if self._explains and len(new):
