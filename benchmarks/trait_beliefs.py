@@ -1,9 +1,9 @@
 """What traits of configurations cost, by families of kernels: what `bayesian` believes in the beginning.
 
-The response of every recorded space (see `surrogate.response`) is regressed on its traits (see
-`surrogate.features`). Spaces of one family of kernels are averaged. What is believed of a kernel never seen is
-the mean of a coefficient over families, and doubted its deviation; both are drawn to what stands for one more
-family, 0 ± 0.5.
+The response of every recorded space (`surrogate.joint`) is regressed on its traits (`surrogate.features`).
+Spaces of one family of kernels are averaged. What is believed of a kernel never seen is the mean of a
+coefficient over families, and doubted its deviation; both are drawn to what stands for one more family,
+0 ± 0.5.
 
     python benchmarks/trait_beliefs.py FILES... --h200 --out policies/surrogate/beliefs.json
 """
