@@ -1,9 +1,9 @@
 """What traits of configurations cost, by families of kernels: what `bayesian` believes in the beginning.
 
-The response of every recorded space (see `surrogate.response`) is regressed on its traits (see
-`surrogate.traits`). Spaces of one family of kernels are averaged. What is believed of a kernel never seen is
-the mean of a coefficient over families, and doubted its deviation; both are drawn to what stands for one more
-family, 0 ± 0.5.
+The response of every recorded space (`surrogate.joint`) is regressed on its traits (`surrogate.features`).
+Spaces of one family of kernels are averaged. What is believed of a kernel never seen is the mean of a
+coefficient over families, and doubted its deviation; both are drawn to what stands for one more family,
+0 ± 0.5.
 
     python benchmarks/trait_beliefs.py FILES... --h200 --out policies/surrogate/beliefs.json
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from search_games import OBJECTIVE, Game, games_of
-from tuner.policies.surrogate.features import NAMES, Floats, traits
+from tuner.policies.surrogate.features import NAMES, Floats, TraitScale
 from tuner.policies.surrogate.joint import respond
 
 VERSION = 1
@@ -51,7 +51,7 @@ def coefficients(game: Game) -> Floats:
     found = {t.configurations[0]: OBJECTIVE.cost(m) for t, m in game.space.trials.items()}
     chosen = [one.configuration for one in workload.candidates]
     costs = np.array([found.get(one, math.inf) for one in chosen])
-    x = traits(workload.candidates, chosen, game.space.limits)
+    x = TraitScale(workload.candidates, chosen, game.space.limits).table
     varied = x.any(axis=0)
     works = np.isfinite(costs)
     x, y = x[works], respond(costs[works]).of(costs[works])

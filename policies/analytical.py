@@ -1,6 +1,6 @@
 """The analytical model: an answer from compiled resources and device limits, without a run.
 
-Only the front-runners are compiled (`front_runners`).
+Only the front-runners are compiled (`Contest.front_runners`).
 
 A kernel file may state answers (`[measured]`, `[analytical]`): the first is taken that can be launched and
 compiles without spills. Else there are two rules from the three premises of "Performance Tuning for
@@ -12,7 +12,7 @@ to others.
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 
 from tuner.model.errors import InputError
@@ -26,17 +26,15 @@ from .rating import (
     RADIX,
     TOGETHER,
     CandidateRating,
+    Contest,
     Facts,
     FrontRunners,
     Key,
     RuleCriterion,
     decisive,
     facts_of,
-    front_runners,
-    in_order,
     launched,
     listed,
-    rate,
     shared,
     warps,
 )
@@ -197,28 +195,24 @@ class Choice:
     Attributes:
         rule: ``embedded``, ``server`` or ``stated``.
         because: why this rule.
-        best: the candidate chosen, with its numbers.
         criteria: what candidates were compared by, the first criterion first.
-        shortlist: the candidates that were compared, and how many were not.
-        roles: role -> tunable.
+        shortlist: the candidates that were compared, the chosen one first, and how many were not.
     """
 
     rule: str
     because: str
-    best: CandidateRating
     criteria: tuple[RuleCriterion, ...]
     shortlist: FrontRunners
-    roles: Mapping[str, str]
+
+    @property
+    def best(self) -> CandidateRating:
+        """The candidate chosen, with its numbers."""
+        return self.shortlist.compared[0]
 
     @property
     def configuration(self) -> Configuration:
         """The configuration chosen."""
         return self.best.candidate.configuration
-
-    @cached_property
-    def table(self) -> tuple[CandidateRating, ...]:
-        """The candidates that were compared in the order of the rule, the chosen one first."""
-        return tuple(rate(candidate, self.best.limits, self.roles) for candidate in self.shortlist.compared)
 
     @property
     def proof(self) -> str:
@@ -231,7 +225,7 @@ class Choice:
             return f"{count}; of {left_out:,} others, {undecided:,} may be ahead by their bounds: left out"
         return f"{count}; the bounds of the {left_out:,} others prove that none is ahead"
 
-    @cached_property
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Sentences: which rule, what it chose, and why not the runner-up."""
         texts = ", ".join(criterion.shown(self.best) for criterion in self.criteria)
@@ -244,11 +238,11 @@ class Choice:
         )
 
     def _runner_up(self) -> str:
-        if len(self.table) == 1:
+        if len(self.shortlist.compared) == 1:
             return (
                 "runner-up: none was compiled" if self.shortlist.left_out else "there is no other candidate"
             )
-        second = self.table[1]
+        second = self.shortlist.compared[1]
         criterion = decisive(self.best, second, self.criteria)
         other = shown_values(_differing(second.candidate.configuration, self.configuration))
         name = f"runner-up: the same but {other}"
@@ -304,10 +298,9 @@ def choose(
         name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
         criteria = RULES[name](facts_of(launchable, roles))
     for group in groups:
-        shortlist = front_runners(group, limits, roles, criteria, resolve or _uncompiled)
+        shortlist = Contest(group, limits, roles, criteria).front_runners(resolve or _uncompiled)
         if shortlist.compared:
-            best = rate(shortlist.compared[0], limits, roles)
-            return Choice(name, because, best, criteria, shortlist, dict(roles))
+            return Choice(name, because, criteria, shortlist)
     return None
 
 
@@ -338,8 +331,8 @@ def first_compiled(search: Search) -> list[Trial]:
             lines.append([stated[0].configuration])
             continue
         name, _ = rule_for(limits)
-        promising = in_order(launchable, limits, roles, RULES[name](facts_of(launchable, roles)))
-        lines.append([candidate.configuration for candidate in promising[:TOGETHER]])
+        contest = Contest(launchable, limits, roles, RULES[name](facts_of(launchable, roles)))
+        lines.append([candidate.configuration for candidate in contest.waiting[:TOGETHER]])
     return [
         Trial(tuple(c or default for c, default in zip(chosen, search.defaults, strict=True)))
         for chosen in zip_longest(*lines)

@@ -27,24 +27,18 @@ COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
 def auto(search: Search, *, patience: float | None = None) -> Attempt:
     """Measure the analytical answer first, then go on with the policy that suits the space.
 
-    * Up to `SMALL` trials are all measured: no search can promise to need fewer, and none is surer. In random
-      order where that may stop before its end, as what has been seen then speaks for what has not.
-    * Concurrent workloads, and clocks, are searched by `greedy`: the joint space is a product, which a
-      descent walks one factor at a time. It descends from the defaults, which lie apart from the analytical
-      answers, and from those too where it does not get below them: workloads that share a GPU want other
-      configurations than each of them alone, and a descent that begins at the best of each may end there.
+    * Up to `SMALL` trials are all measured, in random order where that may stop before its end: what has been
+      seen then speaks for what has not.
+    * Concurrent workloads, and clocks, are searched by `greedy`: a descent walks a product one factor at a
+      time. It begins at the defaults, and again at the analytical answers where it does not get below them:
+      workloads that share a GPU want other configurations than each of them alone.
     * Workloads whose streams have priorities or shares are searched by `bayesian`: what one is worth depends
-      on those of all others, and a descent leaves a tunable at the first value that is worse. On the recorded
-      four applications it ends 6 % above the least time, and `bayesian` 0.1 % above it after 30 trials.
+      on those of all others, and a descent leaves a tunable at the first value that is worse.
     * Everything else is searched by `bayesian`, which measures all where that takes less than `SWEEP_S`.
-
-    The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
-    its own for that.
 
     Args:
         search: what the policy is told.
-        patience: evaluations without progress that end `bayesian`; None to end by what going on is expected
-            to gain. With a number, no space is measured whole because that takes little time.
+        patience: as of `bayesian`; with a number, no space is measured whole.
     """
     if search.size == 0:
         return None
@@ -82,17 +76,11 @@ def _choice(search: Search) -> tuple[str, str]:
     if search.size <= SMALL:
         return "exhaustive", f"{search.size} trials are no more than a search would measure"
     together, clocks = len(search.candidates), len(search.clocks_mhz)
-    if (
-        together > 1
-        and clocks <= 1
-        and any(name in tunables for tunables in search.tunables for name in PLACE)
-    ):
-        return (
-            "bayesian",
-            f"{together} workloads run together, and their streams have priorities or SM shares",
-        )
     if together > 1:
-        return "greedy", f"{together} workloads run together"
+        several = f"{together} workloads run together"
+        if clocks <= 1 and any(name in tunables for tunables in search.tunables for name in PLACE):
+            return "bayesian", f"{several}, and their streams have priorities or SM shares"
+        return "greedy", several
     if clocks > 1:
         return "greedy", f"{clocks} clocks are searched with the configurations"
     about = "" if search.large_space(0) is None else "about "
@@ -104,10 +92,8 @@ def _part(
 ) -> Attempt:
     """The search chosen."""
     informed = replace(search, prior={**search.prior, **measured})
-    if name == "exhaustive" and search.payback is not None:
-        return paying(random_sampling(search), search)
     if name == "exhaustive":
-        return exhaustive(search)
+        return exhaustive(search) if search.payback is None else paying(random_sampling(search), search)
     if name == "greedy":
         return paying(_descents(search, informed, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
@@ -136,8 +122,7 @@ def _in_words(measurement: Measurement) -> str:
     """Return the result of a measurement in words, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
-    numbers = si(measurement.makespan_s, "s")
-    energy = stated(measurement).energy
-    if energy is not None:
-        numbers += f", {with_uncertainty(energy.joules, COVERAGE * energy.uncertainty_j, 'J')}"
-    return numbers
+    time, energy = si(measurement.makespan_s, "s"), stated(measurement).energy
+    if energy is None:
+        return time
+    return f"{time}, {with_uncertainty(energy.joules, COVERAGE * energy.uncertainty_j, 'J')}"

@@ -27,7 +27,6 @@ LEAST_START = 4  # trials of the start design; of a single workload with more tu
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
-STEPS = 2  # at most, to a neighbour that promises more, where a space is too large to be looked at as a whole
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 
@@ -41,17 +40,11 @@ def bayesian(
 ) -> Attempt:
     """Measure the trial of highest acquisition until going on is expected to gain too little.
 
-    1. Start: the analytical answer, the defaults, and some more trials: at random among likely blocks where
-       no launches are known; else a few of what is believed to be good by its traits (see
-       `surrogate.traits`), or a Latin hypercube where these tell nothing. What is known of other sizes or
-       GPUs stands in for these. Several workloads begin with every workload at the best known, too, and with
-       `LEAST_START` more trials, however many tunables vary. Trials that fail are made up for, once.
-    2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
-       cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
+    1. Start: the analytical answer, the defaults, and some more trials (`start_rows`), for which what is
+       known of other sizes or GPUs stands in. Trials that fail are made up for, once.
+    2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart.
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
     4. Stop: see `StopRule`; or when another evaluation does not pay.
-
-    Where measuring the whole space takes little time, it is swept instead, the most promising trials first.
 
     Args:
         search: what the policy is told.
@@ -107,12 +100,7 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
 
     Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
     surrogate that knows little of it would not return to. Of a space that is too large to be listed, "all" is
-    a sample: there the best of it, and of the neighbours, are where climbs of expected improvement begin.
-
-    Args:
-        run: the search so far.
-        draw: source of randomness.
-        supposed: trials that are taken for measured.
+    a sample: there the turn goes to the better of both, or to a neighbour of it that promises more.
     """
     learner = run.learner
     if learner.best is None:
@@ -127,7 +115,7 @@ def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal 
     if not run.joint.is_sample:
         return best
     start = max((one for one in (near, best) if one is not None), key=lambda one: one.gain, default=None)
-    return None if start is None else learner.climbed(start, STEPS)
+    return None if start is None else learner.climbed(start)
 
 
 def _likely(run: SearchRun, next_trials: int) -> list[Integers]:

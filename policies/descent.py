@@ -30,17 +30,14 @@ RankArray = NDArray[np.int32]
 class Order:
     """The candidates of one workload, best potential first, and the lines through them.
 
-    The order is: higher occupancy; then larger block; then more elements per thread (the third premise of
-    "Performance Tuning for GPU-Embedded Systems", section III: much work per thread as long as occupancy
-    holds); then the order of the space. A *distribution* is, as in the paper, a block size; the candidates
-    that share it are its *variants*.
-
-    Before they are compiled, candidates are ordered by bounds of their occupancy. Where ``resolve`` is given,
-    the first one is found by compiled occupancy all the same: those before it are compiled, as far as needed.
+    The order is: higher occupancy; then larger block; then more elements per thread; then the order of the
+    space. A *distribution* is, as in the paper, a block size; the candidates that share it are its
+    *variants*.
 
     Args:
         candidates: at least one.
-        resolve: compiles candidates; None to go by their bounds.
+        resolve: compiles candidates, as far as needed to find the first by compiled occupancy; None to go by
+            bounds of it.
         large: the space where the candidates are a sample of it. The neighbours of what is present, and other
             candidates that are asked for, stand behind them then.
         declared: value lists of its tunables.
@@ -121,9 +118,6 @@ class Order:
 
         A distribution is represented by the variant nearest to ``present``, its own by ``present`` itself:
         the first of its list. Where compiling rules that out, the next nearest stands for it.
-
-        The paper sorts D by occupancy and breaks ties by block size. Its candidates hardly differ in
-        occupancy; where they do, that puts 1024 threads between 64 and 32, and a descent ends there.
 
         Args:
             present: a candidate.
@@ -236,7 +230,7 @@ class Ranks:
         self.ranks: RankArray = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
             values = [configuration.get(name) for configuration in self.configurations]
-            order = _ordered([value for value in values if value is not None], tunables.get(name, ()))
+            order = value_ranks([value for value in values if value is not None], tunables.get(name, ()))
             self.ranks[:, column] = [-1 if value is None else order[value] for value in values]
 
     def neighbours(self, configuration: Configuration) -> tuple[Configuration, ...]:
@@ -301,8 +295,10 @@ def all_ranks(search: Search) -> list[Ranks]:
     ]
 
 
-def _ordered(values: Sequence[TunableValue], declared: Sequence[TunableValue]) -> dict[TunableValue, int]:
-    """Every value that occurs, with its rank."""
+def value_ranks(
+    values: Sequence[TunableValue | None], declared: Sequence[TunableValue] = ()
+) -> dict[TunableValue | None, int]:
+    """Every value that occurs, with its rank: numbers by size, others as they are declared or met."""
     present = set(values)
     distinct = [value for value in dict.fromkeys((*declared, *values)) if value in present]
     numbers = [value for value in distinct if isinstance(value, (int, float))]
@@ -317,78 +313,53 @@ Attempt = Generator[list[Trial], list[Measurement], Trial | None]
 """A part of a search: yields trials, is sent their measurements, returns what it found, if anything."""
 
 Descent = Generator[list[Trial], list[Measurement], Trial]
-"""A part of a search: yields trials, is sent their measurements, returns the trial it ends at."""
+"""The same; it always ends at a trial."""
+
+Answer = Generator[list[Trial], list[Measurement], list[Measurement]]
+"""The same; returns the measurements that another part asked for."""
 
 
 class Memory:
     """Measurements by trial, so that a descent compares every trial by one and the same number.
 
-    Args:
-        search: what the policy was told; its ``cost`` is the number compared.
-
     Attributes:
         expect: see ``Search.expect``.
+        measured: what every trial gave.
+        costs: by ``Search.cost``; a number that is not finite counts as a failure, which costs infinity.
     """
 
     def __init__(self, search: Search) -> None:
-        self._cost = search.cost
-        self.expect = search.expect
-        self._costs: dict[Trial, float] = {}
-        self._measurements: dict[Trial, Measurement] = {}
-        self._best: Trial | None = None
+        self._cost, self.expect = search.cost, search.expect
+        self.costs: dict[Trial, float] = {}
+        self.measured: dict[Trial, Measurement] = {}
 
     @property
     def best(self) -> Trial | None:
         """The cheapest trial measured, the earliest of equals; None while every trial has failed."""
-        return self._best
+        best = min(self.costs, key=self.costs.__getitem__, default=None)
+        return best if best is not None and self.costs[best] < math.inf else None
 
     def cost(self, trial: Trial) -> Generator[list[Trial], list[Measurement], float]:
-        """Cost of a trial, measured unless it is known; infinity when it failed.
+        """Cost of a trial, measured unless it is known."""
+        yield from self.measure([trial])
+        return self.costs[trial]
 
-        A cost that is not a finite number counts as a failure.
-        """
-        (cost,) = yield from self.costs([trial])
-        return cost
-
-    def costs(self, trials: Sequence[Trial]) -> Generator[list[Trial], list[Measurement], list[float]]:
-        """Costs of trials whose order does not matter; those that are not known are measured together."""
-        unknown = [trial for trial in dict.fromkeys(trials) if trial not in self._costs]
+    def measure(self, trials: Sequence[Trial]) -> Generator[list[Trial], list[Measurement], None]:
+        """Measure trials whose order does not matter, those that are not known, together."""
+        unknown = [trial for trial in dict.fromkeys(trials) if trial not in self.measured]
         if unknown:
-            for trial, measurement in zip(unknown, (yield unknown), strict=True):
-                self._remember(trial, measurement)
-        return [self._costs[trial] for trial in trials]
-
-    def __contains__(self, trial: object) -> bool:
-        return trial in self._costs
-
-    def __iter__(self) -> Iterator[Trial]:
-        return iter(self._costs)
-
-    def __len__(self) -> int:
-        return len(self._costs)
-
-    def _remember(self, trial: Trial, measurement: Measurement) -> None:
-        cost = self._cost(measurement)
-        self._measurements[trial] = measurement
-        self._costs[trial] = cost if math.isfinite(cost) else math.inf
-        if math.isfinite(cost) and (self._best is None or cost < self._costs[self._best]):
-            self._best = trial
-
-    def measured_cost(self, trial: Trial) -> float:
-        """Cost of a measured trial."""
-        return self._costs[trial]
-
-    def measurement(self, trial: Trial) -> Measurement:
-        """Return the measurement of a trial that was measured."""
-        return self._measurements[trial]
+            self.measured.update(zip(unknown, (yield unknown), strict=True))
+        for trial in unknown:
+            cost = self._cost(self.measured[trial])
+            self.costs[trial] = cost if math.isfinite(cost) else math.inf
 
     def is_pruned(self, trial: Trial) -> bool:
         """True when a trial that was asked for is ruled out by its compiled resources."""
-        return self._measurements[trial].status is Status.PRUNED
+        return self.measured[trial].status is Status.PRUNED
 
     def inadmissible(self, trial: Trial) -> bool:
         """True when a measured trial ran well but is slower than the user allows."""
-        return too_slow(self._measurements[trial], self._cost)
+        return too_slow(self.measured[trial], self._cost)
 
 
 def too_slow(measurement: Measurement, cost: Callable[[Measurement], float]) -> bool:
@@ -402,20 +373,29 @@ def too_slow(measurement: Measurement, cost: Callable[[Measurement], float]) -> 
     return measurement.ok and cost(measurement) == math.inf
 
 
-def recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
-    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
+def relayed(attempt: Attempt, answer: Callable[[list[Trial]], Answer]) -> Attempt:
+    """Run a part of a search; ``answer`` takes what it asks for, asks for what it needs, and answers."""
     try:
         batch = next(attempt)
         while True:
-            unknown = [trial for trial in batch if trial not in measured]
-            if unknown:
-                measured.update(zip(unknown, (yield unknown), strict=True))
-            batch = attempt.send([measured[trial] for trial in batch])
+            batch = attempt.send((yield from answer(batch)))
     except StopIteration as end:
         best: Trial | None = end.value
         return best
     finally:
         attempt.close()
+
+
+def recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
+    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
+
+    def answer(batch: list[Trial]) -> Answer:
+        unknown = [trial for trial in batch if trial not in measured]
+        if unknown:
+            measured.update(zip(unknown, (yield unknown), strict=True))
+        return [measured[trial] for trial in batch]
+
+    return (yield from relayed(attempt, answer))
 
 
 def cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | None:
@@ -425,9 +405,8 @@ def cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | N
     return min(valid, key=costs.__getitem__, default=None)
 
 
+# Trials whose clocks or power limits are searched, at most, each as it was cheaper than those before.
 LEADERS = 3
-"""Trials whose clocks or power limits are searched, at most, each as it was cheaper than those before."""
-
 _RIVALS = 6  # trials that are measured at the best clock or limit of a leader, too
 _NEAR = 0.1  # relative cost above the lowest up to which a trial is such a rival
 
@@ -490,7 +469,7 @@ def with_kernel(trial: Trial, i: int, configurations: Iterable[Configuration]) -
 
 def by_own_time(memory: Memory, trial: Trial) -> list[int]:
     """The vector K: kernels by decreasing time of their own in a measured trial, equals in given order."""
-    own_s = [result.time_s or 0.0 for result in memory.measurement(trial).results]
+    own_s = [result.time_s or 0.0 for result in memory.measured[trial].results]
     return sorted(range(len(own_s)), key=lambda i: -own_s[i])
 
 
@@ -507,9 +486,9 @@ def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Atte
     defaults_listed = all(default in order for order, default in zip(orders, search.defaults, strict=True))
     starts = measured if defaults_listed and len(orders) > 1 else [potential, *measured]
     for attempts in (starts, [potential]):
-        cheapest = yield from _first_cheapest(memory, attempts)
-        if cheapest is not None:
-            return cheapest
+        found = yield from _first_cheapest(memory, attempts)
+        if found is not None:
+            return found
     for start in chain(starts, [potential], _next_starts(memory, orders, search)):
         at_clocks = (replace(start, clock_mhz=clock_mhz) for clock_mhz in search.clocks)
         valid = yield from first_minimum(memory, while_allowed(memory, at_clocks))
@@ -523,8 +502,8 @@ def _first_cheapest(memory: Memory, trials: Iterable[Trial]) -> Attempt:
     costs = {}
     for trial in trials:
         costs[trial] = yield from memory.cost(trial)
-    cheapest = min(costs, key=costs.__getitem__)
-    return cheapest if costs[cheapest] < math.inf else None
+    best = min(costs, key=costs.__getitem__)
+    return best if costs[best] < math.inf else None
 
 
 def _next_starts(memory: Memory, orders: Sequence[Order], search: Search) -> Iterator[Trial]:
@@ -536,7 +515,7 @@ def _next_starts(memory: Memory, orders: Sequence[Order], search: Search) -> Ite
     tried = [0] * len(orders)
     start = _start(orders, tried, search)
     while True:
-        statuses = [result.status for result in memory.measurement(start).results]
+        statuses = [result.status for result in memory.measured[start].results]
         failed = [i for i, status in enumerate(statuses) if status is not Status.OK]
         blamed = failed or range(len(orders))
         for i in blamed:
@@ -565,11 +544,11 @@ def _default(orders: Sequence[Order], search: Search) -> Trial:
 
 def _best_known(orders: Sequence[Order], search: Search) -> list[Trial]:
     """The cheapest valid trial of ``Search.prior`` that lies in the space, if there is one."""
-    costs = {
-        trial: search.cost(measurement)
+    inside = {
+        trial: measurement
         for trial, measurement in search.prior.items()
         if trial.clock_mhz in search.clocks
         and all(c in order for c, order in zip(trial.configurations, orders, strict=True))
     }
-    valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
-    return sorted(valid, key=costs.__getitem__)[:1]
+    best = cheapest(search, inside)
+    return [] if best is None else [best]

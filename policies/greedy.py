@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -14,6 +15,7 @@ from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Policy, Search
 
 from .descent import (
+    Answer,
     Attempt,
     Descent,
     Memory,
@@ -24,6 +26,7 @@ from .descent import (
     cheapest,
     first_minimum,
     first_valid,
+    relayed,
     while_allowed,
     with_kernel,
 )
@@ -62,23 +65,17 @@ def lowered(memory: Memory, delta: Trial, line: Sequence[Trial]) -> Descent:
 def along_lines(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:
     """Descend along one line after another, all of which begin at ``delta``, until one leads away from it.
 
-    Args:
-        memory: what was measured.
-        lines: trials to descend along.
-        delta: where all begin.
-        gain: relative gain below which the next line is tried all the same.
-
-    Returns:
-        The cheapest trial the lines led to (of equals the last), or ``delta``.
+    A line that gains less than the relative ``gain`` does not count as leading away. Returns the cheapest
+    trial the lines led to (of equals the last), or ``delta``.
     """
-    start, best = memory.measured_cost(delta), delta
+    start, best = memory.costs[delta], delta
     for line in lines:
         end = yield from first_minimum(memory, line)
         if end is None or end == delta:
             continue
-        if memory.measured_cost(end) <= memory.measured_cost(best):
+        if memory.costs[end] <= memory.costs[best]:
             best = end
-        if memory.measured_cost(best) <= (1 - gain) * start:
+        if memory.costs[best] <= (1 - gain) * start:
             break
     return best
 
@@ -92,37 +89,27 @@ SPARE = 0.5  # trials in vain, by those that the policy asked for; one more is a
 def looking_ahead(policy: Policy, search: Search) -> Attempt:
     """Run a policy, and measure beside what it asks for what it would ask for next.
 
-    Most trials of a descent are no better than the best so far. So a second run of the policy, from the start
-    and fed what is known, is answered "a little worse" for what is not: what it asks for then is measured at
-    the same time. The policy itself is told nothing but measurements: it goes the way that it goes alone, in
-    fewer rounds. Trials it never comes to ask for are the price, which `SPARE` bounds.
-
-    Args:
-        policy: deterministic; asks for a few trials at a time.
-        search: what it is told; ``parallel`` trials are measured at once.
-
-    Returns:
-        The cheapest trial measured, those it never came to ask for among them.
+    Most trials of a descent are no better than the best so far. So a second run of the policy, which has to
+    be deterministic, is fed what is known, and answered "a little worse" for what is not: what it asks for
+    then is measured at the same time. The policy itself goes the way that it goes alone, in fewer rounds.
+    Trials it never comes to ask for are the price, which `SPARE` bounds; the answer may be one of them.
     """
     measured: dict[Trial, Measurement] = {}
     requested: set[Trial] = set()
-    attempt = policy(search)
-    try:
-        batch = next(attempt)
-        while True:
-            in_vain = len(measured) - len(requested)
-            requested.update(batch)
-            unknown = [trial for trial in dict.fromkeys(batch) if trial not in measured]
-            if unknown:
-                idle = -len(unknown) % search.parallel
-                room = min(idle, max(0, 1 + int(SPARE * len(requested)) - in_vain))
-                together = [*unknown, *_likely(policy, search, measured, unknown, room)]
-                measured.update(zip(together, (yield together), strict=True))
-            batch = attempt.send([measured[trial] for trial in batch])
-    except StopIteration:
-        return cheapest(search, measured)
-    finally:
-        attempt.close()
+
+    def answer(batch: list[Trial]) -> Answer:
+        in_vain = len(measured) - len(requested)
+        requested.update(batch)
+        unknown = [trial for trial in dict.fromkeys(batch) if trial not in measured]
+        if unknown:
+            idle = -len(unknown) % search.parallel
+            room = min(idle, max(0, 1 + int(SPARE * len(requested)) - in_vain))
+            together = [*unknown, *_likely(policy, search, measured, unknown, room)]
+            measured.update(zip(together, (yield together), strict=True))
+        return [measured[trial] for trial in batch]
+
+    yield from relayed(policy(search), answer)
+    return cheapest(search, measured)
 
 
 def _likely(
@@ -138,15 +125,11 @@ def _likely(
 
     likely: dict[Trial, None] = {}
     ahead = policy(replace(search, cost=cost, tell=lambda _: None, expect=lambda _: None))
-    try:
+    with closing(ahead), suppress(StopIteration):
         batch = next(ahead)
         while len(likely) < room:
             likely.update(dict.fromkeys(t for t in batch if t not in measured and t not in unknown))
             batch = ahead.send([measured.get(trial, guess) for trial in batch])
-    except StopIteration:
-        pass
-    finally:
-        ahead.close()
     return list(likely)[:room]
 
 
@@ -163,15 +146,8 @@ def greedy(search: Search) -> Attempt:
     Algorithm 4 is run: the clock, then kernel by kernel, and back to the clock when a distribution (the
     paper's word for a block size) has changed. Without clocks to choose from there is one frequency, "as
     found", and it is Algorithm 3; with one workload they are Algorithms 2 and 1. Costs are those of the whole
-    round: its makespan (Algorithm 3), its energy (Algorithm 4), or what another objective makes of the two.
-
-    What it does where the paper contradicts itself or is silent, and where it departs from it to need fewer
-    trials, stands with the reasons in docs/lab/methodologies.md ("Greedy and the paper"). The counts of Table
-    IV and section IV-A that can be replayed by the paper's own rules can be by these. Where the text and
-    Algorithm 2, step 21 differ at the end of D, the text is followed: only so do the 7 (K20c) and 6 (K40c)
-    trials of section IV-A for StreamCluster come out.
-
-    Where several trials are measured at once, what it would ask for next is measured, too (`looking_ahead`).
+    round. docs/lab/methodologies.md ("Greedy and the paper") says what it does where the paper contradicts
+    itself or is silent, and where it departs from it to need fewer trials.
     """
     if search.size == 0:
         return None
@@ -198,13 +174,13 @@ def _descended(search: Search, orders: Sequence[Order]) -> Attempt:
             kernels = by_own_time(memory, delta)  # step 9 of Algorithm 3, 12 of Algorithm 4
         reached = delta
         for i in kernels:  # steps 10-13 of Algorithm 3, 13-16 of Algorithm 4
-            if memory.measured_cost(reached) < (1 - WORTHWHILE) * cost_after[i]:
+            if memory.costs[reached] < (1 - WORTHWHILE) * cost_after[i]:
                 at = i, reached.clock_mhz
                 worse = lost.get(at, frozenset())
                 reached = yield from _tune_kernel(memory, orders[i], i, reached, tuned, lost=worse)
-                cost_after[i] = memory.measured_cost(reached)
+                cost_after[i] = memory.costs[reached]
                 lost[at] = worse | _clearly_worse(memory, i, reached)
-        before, after = memory.measured_cost(delta), memory.measured_cost(reached)
+        before, after = memory.costs[delta], memory.costs[reached]
         if _blocks(orders, reached) == _blocks(orders, delta) or after >= (1 - WORTHWHILE) * before:
             return memory.best
         delta = reached
@@ -216,11 +192,11 @@ def _blocks(orders: Sequence[Order], trial: Trial) -> list[int]:
 
 def _clearly_worse(memory: Memory, i: int, delta: Trial) -> frozenset[Configuration]:
     """The configurations of kernel ``i`` that were measured in place of that of ``delta`` and cost more."""
-    limit = (1 + CLEARLY_WORSE) * memory.measured_cost(delta)
+    limit = (1 + CLEARLY_WORSE) * memory.costs[delta]
     return frozenset(
         trial.configurations[i]
-        for trial in memory
-        if limit < memory.measured_cost(trial) < math.inf
+        for trial in memory.costs
+        if limit < memory.costs[trial] < math.inf
         and trial in with_kernel(delta, i, [trial.configurations[i]])
     )
 
@@ -238,15 +214,13 @@ def _tune_kernel(
 
     The paper tunes the block size alone. With more tunables, D still has one entry per block size, each
     represented by its variant nearest to the present one: a list of all variants would stop at the first
-    step between two that have little in common, and measuring all variants of a block size would cost most
-    of the space. D is descended to later entries and, if that gains too little, to earlier ones; nearest is
-    by the work of a block. If neither gains enough, to later ones where nearest is by the tunables kept.
+    step between two that have little in common. D is descended to later entries and, if that gains too
+    little, to earlier ones; nearest is by the work of a block. If neither gains enough, to later ones where
+    nearest is by the tunables kept.
 
     Within the distribution found, the other tunables are descended along one by one, from the present value
     to larger ones and, if that leads nowhere, to smaller ones; once for every distribution, ``tuned``
-    (kernel, block size) saying where that was done. With one candidate per block size, which is the paper's
-    case, there is nothing else to descend along, and both vectors D are the same. No descent goes to or
-    past a configuration that is ``lost``.
+    (kernel, block size) saying where that was done. No descent goes to or past what is ``lost``.
     """
     present = delta.configurations[i]
     same_work = order.distributions(present)

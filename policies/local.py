@@ -21,20 +21,12 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
     """Climb as in section IV-B of G-ADAPT: from all minima, always by the best of the K single steps.
 
     All K parameters begin at their minimum. Each is raised by one step with the others unchanged; the best
-    of these K vectors is the next base. A parameter stops at its maximum, and the climb ends when all have.
-    A base may cost more than the one before it: the climb never turns back, and its answer is the best
-    vector seen. The K vectors of a step are asked for together.
+    of these K vectors, which are asked for together, is the next base, even if it costs more. The climb ends
+    when all have reached their maximum, and its answer is the best vector seen.
 
-    Where the paper is silent:
-
-    * Parameters are the tunables of all workloads and, where clocks are searched, the clock (up is faster).
-      Texts are raised in the order of their list.
-    * Rules may forbid the vector of all minima: the climb begins at the candidate nearest to it, by the sum
-      of ranks. They may forbid a step: it goes to the nearest candidate in which that parameter is larger,
-      the one for which the others are lowered least (not at all wherever possible), then the one for which
-      all are raised least. A vector that was a base is not stepped to again, so that the climb ends.
-    * A candidate that compiling rules out is none: the step goes to the next nearest.
-    * A failed trial is the worst of its K; where all K failed, the climb goes on from the first of them.
+    Where the paper is silent: a clock is a parameter, too (up is faster). Where rules forbid the vector of
+    all minima or a step, or compiling does, the nearest candidate stands for it (`Ranks`). A vector that was
+    a base is not stepped to again, so that the climb ends. Where all K failed, it goes on from the first.
     """
     if search.size == 0:
         return None
@@ -42,7 +34,7 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
     clocks = search.clocks[::-1]
     base = _lowest(grids)
     while base is not None:
-        yield from memory.costs([_trial(grids, clocks, base)])
+        yield from memory.cost(_trial(grids, clocks, base))
         if not _ruled_out(memory, grids, clocks, [base]):
             break
         base = _lowest(grids)
@@ -51,10 +43,11 @@ def hill_climbing(search: Search) -> Generator[list[Trial], list[Measurement], T
         steps = [step for step in _steps(grids, clocks, base) if step not in bases]
         if not steps:
             break
-        costs = yield from memory.costs([_trial(grids, clocks, step) for step in steps])
+        trials = [_trial(grids, clocks, step) for step in steps]
+        yield from memory.measure(trials)
         if _ruled_out(memory, grids, clocks, steps):
             continue
-        base = steps[costs.index(min(costs))]
+        base = min(zip(steps, trials, strict=True), key=lambda one: memory.costs[one[1]])[0]
         bases.add(base)
     return memory.best
 
@@ -73,7 +66,7 @@ def _ruled_out(
         trial = _trial(grids, clocks, point)
         if memory.is_pruned(trial):
             listed = True
-            for grid, row, result in zip(grids, point, memory.measurement(trial).results, strict=False):
+            for grid, row, result in zip(grids, point, memory.measured[trial].results, strict=False):
                 if result.status is Status.PRUNED:
                     grid.rule_out(row)
     return listed
@@ -100,15 +93,11 @@ FAILED_STARTS = 100  # in a row end the search: by then 97 % sure that under 4 %
 def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Move to a better neighbour until there is none, then restart elsewhere.
 
-    Neighbours of a trial differ in one tunable of one workload, by any step that the rules allow (Hamming
-    distance 1), or in the clock; of a space that is too large to be listed they are made on demand. They are
-    tried in random order, and the first that is cheaper is moved to. The first climb begins at the default
-    trial, each further one at a trial drawn uniformly from those not measured. A trial that failed is moved
-    to never, and no climb begins at one. All draws follow from ``Search.seed``.
-
-    It ends when everything is measured, when `CLIMBS` climbs in a row found nothing better, or when
-    `FAILED_STARTS` starts in a row failed. Where several trials are measured at once, what it would ask for
-    next is measured, too (`looking_ahead`).
+    Neighbours of a trial differ in one tunable of one workload (Hamming distance 1), or in the clock. They
+    are tried in random order, and the first that is cheaper is moved to. The first climb begins at the
+    default trial, each further one at a trial drawn uniformly from those not measured. It ends when
+    everything is measured, when `CLIMBS` climbs in a row found nothing better, or when `FAILED_STARTS` starts
+    in a row failed.
     """
     if search.size == 0:
         return None
@@ -124,7 +113,7 @@ def _climbs(search: Search, grids: Sequence[Ranks]) -> Attempt:
     draw = random.Random(search.seed)  # noqa: S311 - a seeded experiment, not a secret
     idle = failed = 0
     for start in _starts(search):
-        if start in memory:
+        if start in memory.costs:
             continue
         before = memory.best
         if (yield from memory.cost(start)) == math.inf:
@@ -156,7 +145,7 @@ def _climb(
         near = neighbours(trial)
         memory.expect(near)
         for neighbour in near:
-            if (yield from memory.cost(neighbour)) < memory.measured_cost(trial):
+            if (yield from memory.cost(neighbour)) < memory.costs[trial]:
                 trial, moved = neighbour, True
                 break
 

@@ -29,21 +29,14 @@ ENOUGH = 100  # and at most so many
 def pareto(search: Search, *, patience: float | None = None) -> Attempt:
     """Measure the trial of highest expected hypervolume improvement until going on is expected to add little.
 
-    1. Start: the analytical answer, the defaults, what was best of each cost in other runs, and a Latin
-       hypercube over configurations, clocks and power limits.
-    2. Fit: a Gaussian process to the logarithms of each cost; both have the same trials, and failures are
-       modelled apart, as in `bayesian`.
-    3. Acquire: the trial of highest expected hypervolume improvement of all; of a space that is too large
-       to be looked at as a whole, of a sample and of the neighbours of a point of the front in turn.
-    4. Stop: see `_is_enough`.
+    As `bayesian`, with a Gaussian process for each cost. The start has what was best of each cost in other
+    runs, and the search ends by the hypervolume (`_FrontRun._is_enough`). Its answer is the trial of least
+    ``search.cost``.
 
     Args:
         search: what the policy is told; it has two criteria.
         patience: evaluations in a row that add nothing to the front and end the search instead; infinity to
             go on until the budget or the space is used up.
-
-    Returns:
-        The measured trial of least ``search.cost``, or None when all failed.
     """
     if search.size == 0:
         return None
@@ -103,9 +96,8 @@ class _FrontRun(JointRun):
     def _is_enough(self) -> bool:
         """Return True if going on is expected to add too little, by prediction and by experience.
 
-        As `StopRule`, of the hypervolume. *Prediction*: the highest expected hypervolume
-        improvement is below `BELIEVED` x `GAIN` of the hypervolume. *Experience*: the latest half of the
-        evaluations have added less than `GAIN`. What lies within the uncertainty of measurements is no gain.
+        As `StopRule`, but the prediction is of one evaluation. What lies within the uncertainty of
+        measurements is no gain.
         """
         count = len(self.fronts)
         latest = max(LEAST_EVALUATIONS, math.ceil(min(SHARE * count, REST * (self.joint.size - count))))

@@ -1,23 +1,18 @@
 """Power limits beside any policy: its search at the highest, then lower limits of the cheapest trials."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Policy, Search
 
-from .descent import LEADERS, Attempt, Memory, cheapest, recalled, rivals
+from .descent import LEADERS, Answer, Attempt, Memory, cheapest, recalled, relayed, rivals
 from .greedy import lowered
 
-ROUNDS = 2
-"""Greatest number of searches of configurations: again only if the best limit is far below."""
-
-FAR = 0.75
-"""Times the limit of the search: below, other configurations may be the best."""
-
-BINDS = 0.98
-"""A limit that is higher than mean power by less than the rest may bind, as power swings."""
+ROUNDS = 2  # greatest number of searches of configurations: again only if the best limit is far below
+FAR = 0.75  # times the limit of the search: below, other configurations may be the best
+BINDS = 0.98  # a limit that is higher than mean power by less than the rest may bind, as power swings
 
 
 def limited(search: Search, *, inner: Policy) -> Attempt:
@@ -28,9 +23,7 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
     near are measured at the limit found; one that is cheaper there is descended, too. Where the limit found
     is far below, the policy searches once more, at that limit.
 
-    Args:
-        search: what the policy is told; its power limits are the choice.
-        inner: searches configurations and clocks; it is told no limits.
+    ``inner`` is told no limits.
     """
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:
@@ -69,7 +62,9 @@ def _steps(search: Search, inner: Policy, measured: Mapping[Trial, Measurement])
     return None
 
 
-def _at(limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Measurement]) -> Attempt:
+def _at(
+    limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Measurement]
+) -> Generator[list[Trial], list[Measurement], None]:
     """Run a policy at one power limit, of which it does not know."""
 
     def there(trials: Sequence[Trial]) -> list[Trial]:
@@ -80,17 +75,12 @@ def _at(limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Me
         for trial, measurement in {**search.prior, **measured}.items()
         if trial.power_limit_w == limit_w
     }
-    attempt = inner(
-        replace(search, power_limits_w=(), prior=prior, expect=lambda trials: search.expect(there(trials)))
-    )
-    try:
-        batch = next(attempt)
-        while True:
-            batch = attempt.send((yield there(batch)))
-    except StopIteration as end:
-        return None if end.value is None else replace(end.value, power_limit_w=limit_w)
-    finally:
-        attempt.close()
+    told = replace(search, power_limits_w=(), prior=prior, expect=lambda trials: search.expect(there(trials)))
+
+    def answer(batch: list[Trial]) -> Answer:
+        return (yield there(batch))
+
+    yield from relayed(inner(told), answer)
 
 
 def _leaders(search: Search, measured: Mapping[Trial, Measurement], limit_w: int) -> Attempt:

@@ -1,15 +1,16 @@
 """Ratings of candidates by analytical criteria, and the best one found without compiling all."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
 
 from tuner.model.jobs import DeviceLimits
-from tuner.model.plan import TunableValue, tunable_names
-from tuner.space.occupancy import occupancy, warps_and_blocks
+from tuner.model.plan import tunable_names
+from tuner.space.occupancy import launch, warps_and_blocks
 from tuner.space.search_view import Candidate, StageLaunch
 
-from .descent import Resolve
+from .descent import Resolve, value_ranks
 
 RADIX = "radix"
 
@@ -125,13 +126,8 @@ def rate(candidate: Candidate, limits: DeviceLimits, roles: Mapping[str, str]) -
         warps_and_blocks(limits, stage.threads_per_block, stage.registers_per_thread, stage.shared_bytes)
         for stage in candidate.launches
     ]
-    return CandidateRating(
-        candidate,
-        limits,
-        tuple(W_SM for W_SM, _ in filled),
-        tuple(B_a for _, B_a in filled),
-        radix_of(candidate, roles),
-    )
+    W_SM, B_a = zip(*filled, strict=True)
+    return CandidateRating(candidate, limits, W_SM, B_a, radix_of(candidate, roles))
 
 
 def radix_of(candidate: Candidate, roles: Mapping[str, str]) -> int:
@@ -140,37 +136,11 @@ def radix_of(candidate: Candidate, roles: Mapping[str, str]) -> int:
     return radix if isinstance(radix, int) and not isinstance(radix, bool) else 0
 
 
-def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts:
+def facts_of(candidates: Sequence[Candidate], roles: Mapping[str, str]) -> Facts:
     """Compute the facts about all candidates together."""
-    radices: set[int] = set()
-    launches = 0
-    for candidate in candidates:
-        radices.add(radix_of(candidate, roles))
-        launches = max(launches, len(candidate.launches))
-    return Facts(radix_varies=len(radices) > 1, several_launches=launches > 1)
-
-
-def key(rated: CandidateRating, criteria: Sequence[RuleCriterion]) -> tuple[Key, ...]:
-    """Return the sort key of candidates: one criterion after another."""
-    return tuple(criterion.key(rated) for criterion in criteria)
-
-
-def without_resources(candidate: Candidate, limits: DeviceLimits) -> Candidate:
-    """A candidate as if it took no registers and no shared memory: what is known of it before and after."""
-    launches = []
-    for stage in candidate.launches:
-        filled = occupancy(limits, stage.threads_per_block, 0, 0)
-        launches.append(
-            replace(
-                stage,
-                shared_bytes=0,
-                registers_per_thread=0,
-                occupancy=filled.occupancy,
-                blocks_per_sm=filled.blocks_per_sm,
-                warps_per_sm=filled.warps_per_sm,
-            )
-        )
-    return replace(candidate, launches=tuple(launches))
+    radices = {radix_of(candidate, roles) for candidate in candidates}
+    several = any(len(candidate.launches) > 1 for candidate in candidates)
+    return Facts(radix_varies=len(radices) > 1, several_launches=several)
 
 
 def decisive(
@@ -221,109 +191,107 @@ class FrontRunners:
         undecided: of them, those that may be ahead of the best by their bounds: none where it is proved.
     """
 
-    compared: tuple[Candidate, ...]
-    left_out: int = 0
-    undecided: int = 0
+    compared: tuple[CandidateRating, ...]
+    left_out: int
+    undecided: int
 
 
-def front_runners(
-    candidates: Sequence[Candidate],
-    limits: DeviceLimits,
-    roles: Mapping[str, str],
-    criteria: Sequence[RuleCriterion],
-    resolve: Resolve,
-) -> FrontRunners:
-    """Compile candidates, the most promising first, until no other can be ahead of the best.
-
-    Of candidates that no criterion tells apart, the one that `places` puts first is the best. The answer does
-    not depend on what was compiled: it is that of all, compiled, unless some are left undecided.
+class Contest:
+    """Candidates of a workload that have launches, compared by a rule.
 
     Args:
-        candidates: with launches, in the order of the space; those that are not ``declared`` are taken as
-            they are.
+        candidates: in the order of the space; those that are not ``declared`` are taken as they are.
         limits: of the device.
         roles: role -> tunable.
-        criteria: of a rule.
-        resolve: asked `TOGETHER` at a time, and for `MOST` at most once there is one that is not ruled out.
+        criteria: of the rule.
     """
-    order = places(candidates, limits, roles, criteria)
-    numbered = zip(candidates, order, strict=True)
-    ranked = {candidate.configuration: position for candidate, position in numbered}
 
-    def numbers(candidate: Candidate) -> Rank:
-        return key(rate(candidate, limits, roles), criteria), ranked[candidate.configuration]
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        limits: DeviceLimits,
+        roles: Mapping[str, str],
+        criteria: Sequence[RuleCriterion],
+    ) -> None:
+        self._limits, self._roles, self._criteria = limits, roles, criteria
+        places = self._places(candidates)
+        self._place = {one.configuration: place for one, place in zip(candidates, places, strict=True)}
+        ranked = [(self.rank(self._rated(one)), one) for one in candidates]
+        self._known = [one for _, one in ranked if not one.declared]
+        self._waiting = sorted(((rank, one) for rank, one in ranked if one.declared), key=itemgetter(0))
 
-    waiting = _bounded(candidates, limits, roles, criteria, order)
-    compared = {numbers(candidate): candidate for candidate in candidates if not candidate.declared}
-    requested = 0
-    while True:
-        best = min(compared, default=None)
-        ahead = len(waiting) if best is None else sum(bound < best for bound, _ in waiting)
-        if not ahead or (best is not None and requested >= MOST):
-            break
-        batch = [candidate for _, candidate in waiting[: min(ahead, TOGETHER)]]
-        del waiting[: len(batch)]
-        requested += len(batch)
-        compiled = (
-            candidate for candidate in resolve(batch) if candidate is not None and not candidate.declared
+    @property
+    def waiting(self) -> list[Candidate]:
+        """The candidates that are not compiled, those with the best bounds first."""
+        return [candidate for _, candidate in self._waiting]
+
+    def _rated(self, candidate: Candidate) -> CandidateRating:
+        return rate(candidate, self._limits, self._roles)
+
+    def rank(self, rated: CandidateRating) -> Rank:
+        """The sort key of candidates: one criterion after another, then what is declared of them."""
+        key = tuple(criterion.key(rated) for criterion in self._criteria)
+        return key, self._place[rated.candidate.configuration]
+
+    def front_runners(self, resolve: Resolve) -> FrontRunners:
+        """Compile candidates, the most promising first, until no other can be ahead of the best.
+
+        The answer does not depend on what was compiled: it is that of all, compiled, unless some are left
+        undecided. Asked for are `TOGETHER` at a time, and `MOST` at most once there is one that is not ruled
+        out.
+        """
+        waiting = self._waiting
+        compared = {self.rank(rated): rated for rated in map(self._rated, self._known)}
+        requested = 0
+        while True:
+            best = min(compared, default=None)
+            ahead = len(waiting) if best is None else sum(bound < best for bound, _ in waiting)
+            if not ahead or (best is not None and requested >= MOST):
+                break
+            count = min(ahead, TOGETHER)
+            batch, waiting = [candidate for _, candidate in waiting[:count]], waiting[count:]
+            requested += count
+            compiled = (one for one in resolve(batch) if one is not None and not one.declared)
+            compared.update((self.rank(rated), rated) for rated in map(self._rated, compiled))
+        return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), ahead)
+
+    def _places(self, candidates: Sequence[Candidate]) -> list[int]:
+        """An order to choose by among candidates that no criterion tells apart, by what is declared alone.
+
+        What no criterion sees should be neither at its least nor at its most. Candidates are *alike* that
+        differ neither in their keys, if they took no registers and no shared memory, nor in the tunable in
+        the role ``shared_elements``. Of those, tunable by tunable, what is nearest to the median comes first,
+        the lower of two. So a recording, and a search that has compiled little, choose the same.
+        """
+        groups: dict[tuple[object, ...], list[int]] = {}
+        shared = self._roles.get(_SHARED_ELEMENTS, "")
+        for number, candidate in enumerate(candidates):
+            bare = self._rated(without_resources(candidate, self._limits))
+            key = tuple(criterion.key(bare) for criterion in self._criteria)
+            groups.setdefault((key, str(candidate.configuration.get(shared))), []).append(number)
+        order = [0] * len(candidates)
+        placed = (
+            _from_the_middle([candidates[i] for i in group], group) for _, group in sorted(groups.items())
         )
-        compared.update((numbers(candidate), candidate) for candidate in compiled)
-    return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), ahead)
+        for place, number in enumerate(chain.from_iterable(placed)):
+            order[number] = place
+        return order
 
 
-def in_order(
-    candidates: Sequence[Candidate],
-    limits: DeviceLimits,
-    roles: Mapping[str, str],
-    criteria: Sequence[RuleCriterion],
-) -> list[Candidate]:
-    """The candidates that are not compiled, those with the best bounds first."""
-    order = places(candidates, limits, roles, criteria)
-    return [candidate for _, candidate in _bounded(candidates, limits, roles, criteria, order)]
-
-
-def _bounded(
-    candidates: Sequence[Candidate],
-    limits: DeviceLimits,
-    roles: Mapping[str, str],
-    criteria: Sequence[RuleCriterion],
-    order: Sequence[int],
-) -> list[tuple[Rank, Candidate]]:
-    """The candidates that are not compiled behind their bounds, the best first; ``order``: see `places`."""
-    bounds = [
-        ((key(rate(candidate, limits, roles), criteria), position), candidate)
-        for candidate, position in zip(candidates, order, strict=True)
-        if candidate.declared
+def without_resources(candidate: Candidate, limits: DeviceLimits) -> Candidate:
+    """A candidate as if it took no registers and no shared memory: what is known of it before and after."""
+    launches = [
+        launch(
+            limits,
+            blocks=stage.blocks,
+            threads_per_block=stage.threads_per_block,
+            shared_bytes=0,
+            registers_per_thread=0,
+            resident=stage.resident,
+        )
+        for stage in candidate.launches
     ]
-    return sorted(bounds, key=itemgetter(0))
-
-
-def places(
-    candidates: Sequence[Candidate],
-    limits: DeviceLimits,
-    roles: Mapping[str, str],
-    criteria: Sequence[RuleCriterion],
-) -> list[int]:
-    """An order of candidates, to choose among those that no criterion tells apart, by what is declared alone.
-
-    What no criterion sees should be neither at its least nor at its most. Candidates are *alike* that differ
-    neither in their keys, if they took no registers and no shared memory, nor in the tunable in the role
-    ``shared_elements``. Of those, tunable by tunable, what is nearest to the median comes first, the lower of
-    two. So a recording, and a search that has compiled little, choose the same.
-    """
-    groups: dict[tuple[object, ...], list[int]] = {}
-    shared = roles.get(_SHARED_ELEMENTS, "")
-    for number, candidate in enumerate(candidates):
-        bare = key(rate(without_resources(candidate, limits), limits, roles), criteria)
-        groups.setdefault((bare, str(candidate.configuration.get(shared))), []).append(number)
-    order = [0] * len(candidates)
-    for position, number in enumerate(
-        number
-        for _, group in sorted(groups.items())
-        for number in _from_the_middle([candidates[i] for i in group], group)
-    ):
-        order[number] = position
-    return order
+    return replace(candidate, launches=tuple(launches))
 
 
 def _from_the_middle(alike: Sequence[Candidate], numbers: Sequence[int]) -> list[int]:
@@ -331,15 +299,9 @@ def _from_the_middle(alike: Sequence[Candidate], numbers: Sequence[int]) -> list
     distances: list[list[tuple[int, int]]] = [[] for _ in alike]
     for name in tunable_names(candidate.configuration for candidate in alike):
         values = [candidate.configuration.get(name) for candidate in alike]
-        rank_of = {value: rank for rank, value in enumerate(_ordered(list(dict.fromkeys(values))))}
+        rank_of = value_ranks(values)
         ranks = [rank_of[value] for value in values]
         median = sorted(ranks)[(len(ranks) - 1) // 2]
         for distance, rank in zip(distances, ranks, strict=True):
             distance.append((abs(rank - median), rank))
     return [number for _, number in sorted(zip(distances, numbers, strict=True))]
-
-
-def _ordered(values: list[TunableValue | None]) -> list[TunableValue | None]:
-    """Numbers by size, other values as they are met."""
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    return [*sorted(numbers)] if len(numbers) == len(values) else values

@@ -9,7 +9,7 @@ from tuner.model.objective import GAIN
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import Payback, Search
 
-from .descent import Attempt
+from .descent import Answer, Attempt, cheapest, relayed
 
 if TYPE_CHECKING:  # searches without a surrogate end by these rules, too
     from .surrogate.learner import SearchRun
@@ -26,49 +26,43 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
     """Run a part of a search as long as it pays; without ``search.payback`` it runs to its end.
 
     A trial is asked for at a time, or as many as are measured at once, so that none is measured that does not
-    pay. When the search has been stopped, that is told.
-
-    Returns:
-        What the part returns; the cheapest trial measured where it was stopped.
+    pay. When the search has been stopped, that is told, and its answer is the cheapest trial measured.
     """
     if search.payback is None:
         return (yield from attempt)
-    prospects = Prospects(search.payback)
-    best, lowest = None, math.inf
+    prospects, measured = Prospects(search.payback), dict[Trial, Measurement]()
+
+    def answer(batch: list[Trial]) -> Answer:
+        measurements: list[Measurement] = []
+        while len(measurements) < len(batch):
+            if not prospects.pays:
+                raise _NotPayingError
+            part = batch[len(measurements) :][: search.parallel]
+            measurements += yield part
+            for trial, measurement in zip(part, measurements[-len(part) :], strict=True):
+                if measurement.status is not Status.PRUNED:
+                    measured[trial] = measurement
+                    prospects.add(search.cost(measurement), measurement)
+        return measurements
+
     try:
-        batch = next(attempt)
-        while True:
-            measurements: list[Measurement] = []
-            while len(measurements) < len(batch):
-                if not prospects.pays:
-                    search.tell(f"done: {prospects.verdict}")
-                    return best
-                part = batch[len(measurements) :][: search.parallel]
-                measurements += yield part
-                for trial, measurement in zip(part, measurements[-len(part) :], strict=True):
-                    if measurement.status is Status.PRUNED:
-                        continue
-                    cost = search.cost(measurement)
-                    prospects.add(cost, measurement)
-                    if cost < lowest:
-                        best, lowest = trial, cost
-            batch = attempt.send(measurements)
-    except StopIteration as end:
-        result: Trial | None = end.value
-        return result
-    finally:
-        attempt.close()
+        return (yield from relayed(attempt, answer))
+    except _NotPayingError:
+        search.tell(f"done: {prospects.verdict}")
+        return cheapest(search, measured)
+
+
+class _NotPayingError(Exception):
+    """Another evaluation does not pay."""
 
 
 class Prospects:
     """The expected saving and the cost of another evaluation.
 
-    The expected gain of an evaluation, per run of the answer, is the larger of two simple estimates:
+    The expected gain of an evaluation, per run of the answer, is the larger of two estimates:
 
-    * What a further draw would gain if it were drawn like those before. Of n + 1 exchangeable draws, one is
-      the last with probability 1 / (n + 1), and if it is the lowest, it gained the gap to the second lowest:
-      so the expected gain is the gap between the two lowest costs, by the number of draws. The mean of the
-      lowest `GAPS` gaps stands for that one gap, which is as good as chance.
+    * By chance: the last of n + 1 exchangeable draws is the lowest with probability 1 / (n + 1), and then it
+      gained the gap to the second lowest, for which the mean of the lowest `GAPS` gaps stands.
     * The trend: the mean gain of the last `TREND` evaluations, for a search that is better than chance.
 
     Args:
@@ -150,14 +144,9 @@ class StopRule:
     Too little is less than `GAIN`, by prediction and by experience.
 
     *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
-    rougher than what was seen of it, so it has to be `BELIEVED` times as low. Where the latest `LONG` of the
-    evaluations gained nothing, it leaves out what no tunable explains. *Experience*: what the latest
-    `SHARE` of the evaluations gained (`SHARE_AT_ONCE` where several are measured at once), or as many as
-    `REST` of those left in a small space. Both are asked when `ROOTS` times the root of the space's size are
-    measured, or `ENOUGH`, or of several workloads as many as they have configurations (and clocks): their
-    effects mostly add up, however many trials they make together. Where all costs tie, `FLAT` measurements
-    are enough. A gain within the uncertainty of measurements is none. The constants were chosen on recorded
-    spaces of all kernels but convolution, which judges them (docs/lab/methodologies.md).
+    rougher than what was seen of it, so it has to be `BELIEVED` times as low. *Experience*: what the latest
+    `SHARE` of the evaluations gained. Both are asked once the space is known a little. A gain within the
+    uncertainty of measurements is none. docs/lab/methodologies.md says what the constants were chosen on.
 
     Args:
         run: the search, after its start design.

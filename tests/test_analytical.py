@@ -25,7 +25,6 @@ from tuner.space.search_view import Candidate, Search
 
 analytical = registry.load("policy", "analytical")
 analytical_module = importlib.import_module("tuner.policies.analytical")
-front_runners = importlib.import_module("tuner.policies.rating")
 rating = importlib.import_module("tuner.policies.rating")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)
 H200 = device_limits((9, 0), multiprocessors=132, memory_bytes=2**37, l2_bytes=2**26)
@@ -207,7 +206,7 @@ def test_what_no_criterion_sees_takes_its_middle_value() -> None:
 
     assert (choice.configuration["ring"], choice.configuration["how"]) == (40, "chain")
     assert "the rule cannot tell it apart; the one nearer to the middle is taken" in choice.reasons[-1]
-    assert [one.candidate.configuration["ring"] for one in choice.table].count(40) == 4
+    assert [one.candidate.configuration["ring"] for one in choice.shortlist.compared].count(40) == 4
 
 
 @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ def test_the_chosen_is_a_candidate_and_heads_the_table(found: Sequence[Shape], r
         return
     choice = choice_of(candidates, TX1, ROLES, rule=rule)
 
-    listed = [one.candidate for one in choice.table]
+    listed = [one.candidate for one in choice.shortlist.compared]
     assert listed[0].configuration == choice.configuration
     assert sorted(map(id, listed)) == sorted(map(id, candidates))
     assert len(choice.reasons) == 3
@@ -313,11 +312,11 @@ def test_enough_warps_with_more_blocks_are_never_passed_over(found: Sequence[Sha
         return
     choice = choice_of(candidates, TX1, ROLES, rule="embedded")
 
-    enough = [one for one in choice.table if one.warp_share >= 0.6]
+    enough = [one for one in choice.shortlist.compared if one.warp_share >= 0.6]
     if enough:
         assert choice.best.B_a == max(one.B_a for one in enough)
     else:
-        fullest = max(one.W_SM for one in choice.table)
+        fullest = max(one.W_SM for one in choice.shortlist.compared)
         assert fullest == choice.best.W_SM
 
 
@@ -433,7 +432,7 @@ def test_candidates_without_launches_are_left_out() -> None:
 
     choice = choice_of([unbuilt(P=1, L=1), known], H200, ROLES)
 
-    assert (choice.best.candidate, len(choice.table)) == (known, 1)
+    assert (choice.best.candidate, len(choice.shortlist.compared)) == (known, 1)
     assert choice.reasons[-1] == "there is no other candidate"
 
 
@@ -499,20 +498,8 @@ def test_the_choice_is_that_of_all_compiled(
         assert choice is None
         return
     assert choice is not None
-    ranked = dict(
-        zip(
-            (one.configuration for one in declared),
-            front_runners.places(declared, limits, ROLES, choice.criteria),
-            strict=True,
-        )
-    )
-    expected = min(
-        compiled.values(),
-        key=lambda one: (
-            rating.key(rating.rate(one, limits, ROLES), choice.criteria),
-            ranked[one.configuration],
-        ),
-    )
+    contest = rating.Contest(declared, limits, ROLES, choice.criteria)
+    expected = min(compiled.values(), key=lambda one: contest.rank(rating.rate(one, limits, ROLES)))
     assert choice.best.candidate is expected
     assert choice.shortlist.undecided == 0
     assert choice.shortlist.left_out == len(declared) - len(asked)
@@ -525,15 +512,16 @@ def test_a_bound_is_a_bound(found: Sequence[Fitting], rule: str, resident: bool)
     pairs = both_of(found, limits, resident=resident)
     for several in (False, True):
         criteria = analytical_module.RULES[rule](rating.Facts(radix_varies=True, several_launches=several))
+        contest = rating.Contest([pair[0] for pair in pairs.values()], limits, ROLES, criteria)
         for declared, *compiled in pairs.values():
             for one in compiled:
-                bound, own = (rating.key(rating.rate(c, limits, ROLES), criteria) for c in (declared, one))
+                bound, own = (contest.rank(rating.rate(c, limits, ROLES)) for c in (declared, one))
                 assert bound <= own
 
 
 def test_a_choice_among_too_many_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where as many are compiled as may be, the answer is the best of those, and the rest is counted."""
-    monkeypatch.setattr(front_runners, "MOST", 8)
+    monkeypatch.setattr(rating, "MOST", 8)
     found = [((8, 64, 128, shared), 0, False) for shared in range(0, 30 * 64, 64)]
     pairs = both_of(found, TX1)
     asked: list[Candidate] = []
@@ -542,7 +530,7 @@ def test_a_choice_among_too_many_says_what_was_left_out(monkeypatch: pytest.Monk
         asked.extend(some)
         return [pairs[one.configuration][1] for one in some]
 
-    monkeypatch.setattr(front_runners, "TOGETHER", 4)
+    monkeypatch.setattr(rating, "TOGETHER", 4)
     choice = choice_of([pair[0] for pair in pairs.values()], TX1, ROLES, rule="embedded", resolve=resolve)
 
     assert len(asked) == 8

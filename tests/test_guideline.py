@@ -160,8 +160,8 @@ def test_the_radix_costs_blocks_but_not_the_warps() -> None:
     found = choice_of(transforms(128), TX1, ROLES, rule="embedded")
 
     assert (found.best.radix, found.best.B_a, found.best.W_SM) == (4, (24,), (48,))
-    assert {one.radix for one in found.table if one.B_a == (32,) and one.warp_share == 1} == {2}
-    assert all(one.warp_share < 0.6 for one in found.table if one.radix > 4)
+    assert {one.radix for one in found.shortlist.compared if one.B_a == (32,) and one.warp_share == 1} == {2}
+    assert all(one.warp_share < 0.6 for one in found.shortlist.compared if one.radix > 4)
 
 
 def test_the_tuple_of_large_transforms() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from policy_driver import Measure, candidate, play, result, search_over
 from tuner.policies.bayesian import bayesian
-from tuner.policies.surrogate.features import beliefs, traits
+from tuner.policies.surrogate.features import TraitScale, beliefs
 
 from tuner.model.plan import Configuration
 from tuner.model.trial import Trial
@@ -69,7 +69,7 @@ def test_beliefs_that_are_all_wrong_cost_few_evaluations() -> None:
     """Every trait is worth the opposite of what is believed: at most ten more than without beliefs."""
     told = space("block_size_x", "block_size_y", "tile_size_x")
     configurations = [one.configuration for one in told]
-    opposite = -traits(told, configurations, None) @ beliefs().mean
+    opposite = -TraitScale(told, configurations, None).table @ beliefs().mean
     costs = {tuple(c.values()): math.exp(0.3 * log) for c, log in zip(configurations, opposite, strict=True)}
 
     def cost(configuration: Configuration) -> float:

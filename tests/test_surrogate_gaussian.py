@@ -60,7 +60,7 @@ def test_the_posterior_is_the_textbook_one(asked_between: bool) -> None:
     seen, asked, noise = points(9), points(5, seed=1), np.linspace(0.01, 0.1, 9)
     y = np.sin(3 * seen.sum(axis=1))
     found = model()
-    inner = found.covariance(seen, seen) + np.diag(found.nuggets(seen) + noise)
+    inner = found.covariance(seen, seen) + np.diag(np.exp(found.nugget) + noise)
     cross = found.covariance(seen, asked)
     solved = np.linalg.solve(inner, cross)
 
@@ -73,7 +73,7 @@ def test_the_posterior_is_the_textbook_one(asked_between: bool) -> None:
     for mean, deviation in (posterior.predict(y), posterior.predict_at(asked, y)):
         assert mean == pytest.approx(solved.T @ y, abs=1e-5)  # over the pool in single precision
         signal = found.spread(asked) - np.sum(cross * solved, axis=0)
-        assert deviation**2 == pytest.approx(signal + found.nuggets(asked), abs=1e-5)
+        assert deviation**2 == pytest.approx(signal + np.exp(found.nugget), abs=1e-5)
 
 
 def test_it_passes_through_what_was_seen_without_noise() -> None:
@@ -124,7 +124,7 @@ def test_the_value_of_the_fit_is_the_marginal_likelihood() -> None:
     values, expected = [], []
     for variance in (0.0, 0.5):
         one = Gaussian(GROUPS, np.zeros(3), variance, -3.0)
-        matrix = one.covariance(x, x) + np.diag(one.nuggets(x) + noise)
+        matrix = one.covariance(x, x) + np.diag(np.exp(one.nugget) + noise)
         off = (variance - gaussian.VARIANCE[0]) / gaussian.VARIANCE[1]
         expected.append(multivariate_normal(np.zeros(8), matrix).logpdf(y) - off**2 / 2)
         vector = np.append(one.lengths, [one.variance, one.nugget])
@@ -184,7 +184,7 @@ def test_a_noisy_reading_is_drawn_to_what_its_like_read() -> None:
 
     found = posterior.without_noise(y, noise)
 
-    signal = model().covariance(seen, seen) + np.diag(model().nuggets(seen))
+    signal = model().covariance(seen, seen) + np.exp(model().nugget) * np.eye(len(seen))
     assert found == pytest.approx(signal @ np.linalg.solve(signal + np.diag(noise), y))
     assert found[0] > -1.9
     assert found[8] == pytest.approx(0.5)

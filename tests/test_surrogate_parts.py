@@ -20,7 +20,7 @@ from tuner.policies.surrogate import features as beliefs_module
 from tuner.policies.surrogate import joint, learner
 from tuner.policies.surrogate import joint as joint_module
 from tuner.policies.surrogate.failures import FailureModel
-from tuner.policies.surrogate.features import FILE, NAMES, Floats, beliefs, encoding, latin, traits
+from tuner.policies.surrogate.features import FILE, NAMES, Floats, TraitScale, beliefs, encoding, latin
 from tuner.policies.surrogate.gaussian import log_expected_improvement
 from tuner.policies.surrogate.joint import SQUASH, Joint, least, respond
 
@@ -101,10 +101,17 @@ def test_expected_improvement_orders_what_promises_next_to_nothing() -> None:
     assert np.all(np.diff(found) < 0)
 
 
+def over(pool: Floats) -> FailureModel:
+    """A model of features that have a length scale each."""
+    failures = FailureModel(np.arange(pool.shape[1]))
+    failures.set_pool(pool)
+    return failures
+
+
 def test_failures_are_likely_near_failures() -> None:
     """Next to what failed the chance to work is low, next to what worked high, far away the overall rate."""
     pool = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 500.0]])
-    failures = FailureModel(np.array([0, 1]), pool)
+    failures = over(pool)
     failures.add(
         np.array([[0.0, 0.02 * i] for i in range(5)] + [[1.0, 0.02 * i] for i in range(5)]),
         np.repeat([1.0, 0.0], 5),
@@ -123,7 +130,7 @@ def test_the_tunable_that_failures_depend_on_is_found() -> None:
     draw = np.random.default_rng(0)
     seen = draw.integers(4, size=(24, 3)) / 3
     at = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])
-    failures = FailureModel(np.arange(3), at)
+    failures = over(at)
     for one in seen:
         failures.add(one[None, :], np.array([float(one[0] == 1.0)]))
         failures.log_chance_to_work()
@@ -140,7 +147,7 @@ def test_what_fails_at_random_is_not_avoided() -> None:
     silent = 0
     for seed in range(12):
         draw = np.random.default_rng(seed)
-        failures = FailureModel(np.arange(3), grid)
+        failures = over(grid)
         failures.add(
             grid[draw.choice(len(grid), 60, replace=False)], (draw.random(60) < 0.3).astype(np.float64)
         )
@@ -155,11 +162,11 @@ def test_outcomes_are_learnt_once_for_every_pool() -> None:
     grid = np.indices((4, 4)).reshape(2, -1).T / 3
     seen = grid[draw.choice(len(grid), 10, replace=False)]
     failed = (seen.sum(axis=1) > 1.0).astype(float)
-    moved = FailureModel(np.arange(2), grid)
+    moved = over(grid)
     moved.add(seen, failed)
     moved.log_chance_to_work()
     moved.set_pool(grid[::-1])
-    fresh = FailureModel(np.arange(2), grid[::-1])
+    fresh = over(grid[::-1])
     fresh.add(seen, failed)
 
     assert moved.log_chance_to_work() == pytest.approx(fresh.log_chance_to_work(), abs=1e-6)
@@ -167,10 +174,10 @@ def test_outcomes_are_learnt_once_for_every_pool() -> None:
 
 def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
     """Without a failure, without a success, and before any outcome, no candidate is preferred."""
-    assert FailureModel(np.array([0]), np.zeros((2, 1))).log_chance_to_work() == pytest.approx([0.0, 0.0])
+    assert over(np.zeros((2, 1))).log_chance_to_work() == pytest.approx([0.0, 0.0])
 
     for outcome in (0.0, 1.0):
-        failures = FailureModel(np.array([0]), np.zeros((2, 1)))
+        failures = over(np.zeros((2, 1)))
         failures.add(np.ones((3, 1)), np.full(3, outcome))
 
         assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
@@ -179,7 +186,7 @@ def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
 
 def test_however_much_failed_nothing_is_ruled_out() -> None:
     """The logarithm stays finite, so that what is left may still be measured."""
-    failures = FailureModel(np.array([0]), np.zeros((1, 1)))
+    failures = over(np.zeros((1, 1)))
     failures.add(np.zeros((500, 1)), np.append(np.ones(499), 0.0))
 
     assert np.isfinite(failures.log_chance_to_work()[0])
@@ -349,7 +356,7 @@ def launched(threads: int, blocks: int, **values: int) -> Candidate:
 
 def found(candidates: list[Candidate]) -> dict[str, list[float]]:
     """Traits by name."""
-    table = traits(candidates, [one.configuration for one in candidates], None)
+    table = TraitScale(candidates, [one.configuration for one in candidates], None).table
     return {name: table[:, place].tolist() for place, name in enumerate(NAMES)}
 
 
@@ -366,18 +373,18 @@ def test_names_and_launches_tell_the_same_of_threads_and_work() -> None:
 
 def test_traits_that_a_space_does_not_tell_are_zero() -> None:
     """Names without a meaning, texts and constants say nothing, and give no number that is none."""
-    table = traits(
+    table = TraitScale(
         [], [Configuration({"a": value, "b": "x", "block_size_x": 64}) for value in (0, -3, 5)], None
-    )
+    ).table
 
     assert not table.any()
 
 
 def test_traits_are_less_their_means() -> None:
     """So a space without the mean of others starts from nothing."""
-    table = traits(
+    table = TraitScale(
         [], [Configuration({"block_size_x": x, "unroll": u}) for x in (8, 512) for u in (1, 4)], None
-    )
+    ).table
 
     assert table.mean(axis=0) == pytest.approx(np.zeros(len(NAMES)))
     assert table.any()

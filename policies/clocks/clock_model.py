@@ -26,6 +26,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 
+from tuner.model.objective import GAIN
 from tuner.model.trial import Energy, FlagKind, Measurement, Status, Trial
 from tuner.space.search_view import Search
 
@@ -40,9 +41,7 @@ from ..descent import too_slow
 
 Floats = npt.NDArray[np.float64]
 
-LENGTH = 0.35
-"""Correlation length of the discrepancy, in the natural logarithm of the argument."""
-
+LENGTH = 0.35  # correlation length of the discrepancy, in the natural logarithm of the argument
 _NEGLIGIBLE = 1e-2  # of the likelihood of the best fit: forms below it are left out
 _RIDGE = 1e-9  # of the diagonal of the information, where two columns are the same
 
@@ -182,27 +181,18 @@ def _kernel(x: Floats, other: Floats, deviation: float) -> Floats:
 
 # --- Time and power of a trial as such curves.
 
-EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Of the norm that joins the parts of the time."""
-
+EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the norm that joins the parts of the time
+# Clocks of the voltage knee, by the highest clock.
 KNEES = (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
-"""Clocks of the voltage knee, by the highest clock."""
-
-LOW_VOLTAGES = (0.55, 0.65, 0.75, 0.85, 0.95)
-"""Voltages below the knee, by that at the highest clock."""
+LOW_VOLTAGES = (0.55, 0.65, 0.75, 0.85, 0.95)  # voltages below the knee, by that at the highest clock
 
 TIME_LEFT_OUT, POWER_LEFT_OUT = (0.005, 0.02, 0.08), (0.015, 0.04, 0.1)
 """Relative standard deviations of what the forms leave out; likelihood chooses among them."""
 
+# Relative standard deviation of a time from one window to another, as races of trials assume.
 TIME_REPEATABILITY = 0.002
-"""Relative standard deviation of a time from one window to another, as races of trials assume."""
-
-POWER_REPEATABILITY = 0.005
-"""Relative standard deviation of joules over minutes, as paired repeats assume."""
-
-LEAST_POINTS = 3
-"""Clocks that a fit needs."""
-
+POWER_REPEATABILITY = 0.005  # relative standard deviation of joules over minutes, as paired repeats assume
+LEAST_POINTS = 3  # clocks that a fit needs
 _OF_RATE = 4  # points from which the part of the power by the rate is fitted
 
 
@@ -309,30 +299,15 @@ def _columns(rows: Iterable[tuple[float, float, float]]) -> tuple[Floats, Floats
 
 # --- One trial's configurations at every clock: what was measured, and which clocks are worth a measurement.
 
+# Of the highest clock: those that a line is measured at before anything is known of it.
 SHARES = (1.0, 0.75, 0.55, 0.4)
-"""Of the highest clock: those that a line is measured at before anything is known of it."""
-
-BELOW = 0.77
-"""Of a clock that is known to be good: the one below it that tells how the curve goes on."""
-
-APART = 0.12
-"""Of natural logarithms: clocks nearer to each other tell no more of the curve than one of them."""
-
-FEW = 5
-"""Clocks that are all measured: a model would need as many."""
-
-MOST = 12
-"""Clocks of one line that are measured at most."""
-
-GAIN = 0.005
-"""Relative gain that makes a clock worth a measurement: so far apart two windows of a trial may lie."""
-
-TELLING = 0.01
-"""By so much a neighbour is to cost more, as modelled, so that paired repeats can tell."""
-
+BELOW = 0.77  # of a clock that is known to be good: the one below it that tells how the curve goes on
+APART = 0.12  # of natural logarithms: clocks nearer to each other tell no more of the curve than one of them
+FEW = 5  # clocks that are all measured: a model would need as many
+MOST = 12  # clocks of one line that are measured at most
+TELLING = 0.01  # by so much a neighbour is to cost more, as modelled, so that paired repeats can tell
 _OFF = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})
 _CLEARLY = 3.0  # times `TELLING`: a neighbour that costs no more than this brackets the best one, too
-_UNSURE = 1.0  # standard uncertainties by which both time and joules of a clock may be below the expected
 
 
 class ClockLine:
@@ -386,21 +361,21 @@ class ClockLine:
             return None
         if len({mhz for mhz, _ in points}) < LEAST_POINTS:
             return self._middle(points)
-        model = _ModelledCosts(self._search, ClockModel(points), measured[best])
+        modelled = partial(_modelled_costs, self._search, ClockModel(points), measured[best])
         highest = _ceiling(measured)
         open_mhz = [mhz for mhz in self._search.clocks_mhz if mhz not in measured and mhz <= highest]
         if not open_mhz:
             return None
-        (smoothed, _), *_ = model.at([best])
+        (smoothed, _), *_ = modelled([best])
         lowest = smoothed if math.isfinite(smoothed) else costs[best]
         candidates = [
             (mean, least, mhz)
-            for mhz, (mean, least) in zip(open_mhz, model.at(open_mhz), strict=True)
+            for mhz, (mean, least) in zip(open_mhz, modelled(open_mhz), strict=True)
             if least < (1.0 - GAIN) * lowest and self._pays(lowest - least)
         ]
         if candidates:
             return min(candidates)[2]
-        return self._neighbour(best, lowest, open_mhz, model)
+        return self._neighbour(best, lowest, open_mhz, modelled)
 
     def _first(self, start_mhz: int | None) -> Iterator[int]:
         """The clocks a line begins with, from the highest down while that is not too slow."""
@@ -441,7 +416,11 @@ class ClockLine:
         return gain * payback.runs > math.fsum(spent) / len(spent)
 
     def _neighbour(
-        self, best: int, lowest: float, open_mhz: Sequence[int], model: "_ModelledCosts"
+        self,
+        best: int,
+        lowest: float,
+        open_mhz: Sequence[int],
+        modelled: Callable[[Sequence[int]], list[tuple[float, float]]],
     ) -> int | None:
         """A clock beside the best one that can be told from it; None where both are known."""
         for side in (sorted(mhz for mhz in open_mhz if mhz > best), [mhz for mhz in open_mhz if mhz < best]):
@@ -450,9 +429,9 @@ class ClockLine:
             upward = side[0] > best
             beside = [mhz for mhz in self.measured if (mhz > best) is upward and mhz != best]
             nearest = min(beside, key=lambda mhz: abs(mhz - best), default=None)
-            if nearest is not None and model.at([nearest])[0][0] <= (1.0 + _CLEARLY * TELLING) * lowest:
+            if nearest is not None and modelled([nearest])[0][0] <= (1.0 + _CLEARLY * TELLING) * lowest:
                 continue
-            means = [mean for mean, _ in model.at(side)]
+            means = [mean for mean, _ in modelled(side)]
             telling = next(
                 (mhz for mhz, mean in zip(side, means, strict=True) if mean >= (1.0 + TELLING) * lowest),
                 side[-1],
@@ -493,36 +472,19 @@ def _had(mhz: int, measurement: Measurement) -> float | None:
     return seen if seen is not None and 0.0 < seen <= mhz else None
 
 
-class _ModelledCosts:
-    """Predicted costs of rounds at clocks that were not measured, under the objective and bounds of a run."""
+def _modelled_costs(
+    search: Search, model: ClockModel, template: Measurement, clocks_mhz: Sequence[int]
+) -> list[tuple[float, float]]:
+    """Expected costs, and what they may be below: both time and joules a standard uncertainty lower."""
 
-    def __init__(self, search: Search, model: ClockModel, template: Measurement) -> None:
-        self._search, self._model, self._template = search, model, template
-
-    def at(self, clocks_mhz: Sequence[int]) -> list[tuple[float, float]]:
-        """Expected costs, and what they may be below: both time and joules a standard uncertainty lower."""
-        prediction = self._model.at(clocks_mhz)
-        rows = zip(
-            prediction.time_s,
-            prediction.time_relative,
-            prediction.joules,
-            prediction.joules_relative,
-            strict=True,
-        )
-        return [
-            (
-                self._cost(time_s, joules),
-                self._cost(
-                    time_s * max(0.0, 1.0 - _UNSURE * unsure_time),
-                    joules * max(0.0, 1.0 - _UNSURE * unsure_joules),
-                ),
-            )
-            for time_s, unsure_time, joules, unsure_joules in rows
-        ]
-
-    def _cost(self, time_s: float, joules: float) -> float:
+    def cost(time_s: float, joules: float) -> float:
         energy = None
         if math.isfinite(joules) and time_s > 0.0:
             energy = Energy(float(joules), 0.0, float(joules / time_s), "", "")
-        modelled = replace(self._template, makespan_s=float(time_s), energy=energy, estimated_j=None)
-        return self._search.cost(modelled)
+        return search.cost(replace(template, makespan_s=float(time_s), energy=energy, estimated_j=None))
+
+    found = model.at(clocks_mhz)
+    least_s = found.time_s * np.maximum(0.0, 1.0 - found.time_relative)
+    least_joules = found.joules * np.maximum(0.0, 1.0 - found.joules_relative)
+    expected = map(cost, found.time_s, found.joules)
+    return list(zip(expected, map(cost, least_s, least_joules), strict=True))

@@ -4,15 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tuner.model.objective import GAIN
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import ClockPoint, Policy, Search
 
 from ..descent import LEADERS, Attempt, cheapest, recalled, rivals, too_slow
-from .clock_model import GAIN, LEAST_POINTS, ClockLine, ClockModel, fit_points
+from .clock_model import LEAST_POINTS, ClockLine, ClockModel, fit_points
 
-MOST_MODELLED = 40
-"""Modelled points of a curve, at most."""
+MOST_MODELLED = 40  # modelled points of a curve, at most
 
 
 def curve(measured: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[ClockPoint]:
@@ -23,10 +23,7 @@ def curve(measured: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> lis
 
     Args:
         measured: of the same configurations, by the clock set in MHz.
-        clocks_mhz: that could be set.
-
-    Returns:
-        Points, highest clock first.
+        clocks_mhz: that could be set, highest first; so are the points.
     """
     valid = {
         mhz: measurement
@@ -80,32 +77,22 @@ def _modelled(model: ClockModel, clocks_mhz: Sequence[int]) -> list[ClockPoint]:
     ]
 
 
-ROUNDS = 2
-"""Greatest number of searches of configurations: again only if the best clock has moved far."""
-
-FAR = 0.25
-"""Of natural logarithms: from so far away, other configurations may be the best."""
-
+ROUNDS = 2  # greatest number of searches of configurations: again only if the best clock has moved far
+FAR = 0.25  # of natural logarithms: from so far away, other configurations may be the best
 _SAME = 0.05  # of natural logarithms: between clocks so near, configurations keep their order
 
 
 def steered(search: Search, *, inner: Policy) -> Attempt:
     """Search configurations by a policy and clocks by a model of time and power.
 
-    1. The default configurations (or the cheapest ones that are known) are measured at four clocks. Time and
-       power over the clock are fitted, and the clocks are measured that may be the cheapest, under the
-       objective and any bound.
-    2. The policy searches the configurations at the clock found.
+    1. The default configurations (or the cheapest ones that are known) are measured at a few clocks, and then
+       at those that may be the cheapest by the model.
+    2. The policy searches the configurations at the clock found; it is told one clock.
     3. The cheapest configurations are measured at other clocks in the same way, beginning from that one.
        Others that were near are measured at their best clock; one that is cheaper there is searched, too.
     4. Where the clock has moved far, the policy searches once more.
 
-    The model chooses what is measured, and nothing else: the answer is a trial that was measured. The best
-    clock gets a neighbour on both sides that can be told from it, and paired repeats compare them.
-
-    Args:
-        search: what the policy is told; its clocks are the choice.
-        inner: searches the configurations; it is told one clock.
+    The model chooses what is measured, and nothing else: the answer is a trial that was measured.
     """
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:

@@ -1,6 +1,6 @@
 """Two Gaussian processes that share their trials, one for each of two costs, and what they promise."""
 
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,15 +8,13 @@ import numpy as np
 
 from . import gaussian
 from .features import Floats, Integers
-from .gaussian import Posterior
-from .joint import Joint
+from .gaussian import Posterior, next_fit
+from .joint import LEAST_COST, LEAST_SCALE, Joint
 from .learner import MOST_POINTS, REFIT, Surrogate
 from .outlook import Proposal, front_of, hypervolume, log_expected_hypervolume_improvement
 
 MARGIN = 0.1  # of the front's extent in a log cost, by which the reference point lies beyond it
 LEAST_MARGIN = 0.05  # of a log cost: a front of one point has no extent
-_LEAST_SCALE = 1e-9  # of the logarithms: equal costs have none
-_LEAST_COST = 1e-300  # a cost of zero has no logarithm
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,7 @@ class CostPair(Surrogate):
         self._noises = np.zeros((0, 2))
         self._models = [gaussian.prior(joint.groups)] * 2
         self._supposed = np.zeros((0, 2))  # means of what is pending
+        self._present: list[tuple[Posterior, Floats]] | None = None  # and standardised logs
 
     @property
     def valid(self) -> Integers:
@@ -98,106 +97,94 @@ class CostPair(Surrogate):
             noises: their relative standard uncertainties.
         """
         works = bool(np.isfinite(costs).all())
-        logs = np.log(np.maximum(costs, _LEAST_COST)) if works else np.full(2, np.nan)
+        logs = np.log(np.maximum(costs, LEAST_COST)) if works else np.full(2, np.nan)
+        self._present = None
         self._take_in(row, works=works)
         self._logs = np.vstack([self._logs, logs])
         self._noises = np.vstack([self._noises, np.nan_to_num(noises, posinf=0.0)])
 
     def suppose(self, row: Integers) -> None:
         """See ``Surrogate.suppose``."""
-        mean = self._predict_at(row[None, :])[0] if len(self.valid) else np.zeros((1, 2))
-        self._supposed = np.vstack([self._supposed, mean])
+        if len(self.valid):
+            x = self._features(row[None, :])
+            mean, _ = self._predict_at(row[None, :])
+            self._supposed = np.vstack([self._supposed, mean])
+            self._present = [posterior.supposing(x, y) for posterior, y in self._trained()]
         super().suppose(row)
 
     def forget(self) -> None:
         """See ``Surrogate.forget``."""
-        self._supposed = self._supposed[:0]
+        self._present, self._supposed = None, self._supposed[:0]
         super().forget()
 
     def outlook(self) -> FrontOutlook | None:
         """Return the prediction for the pool; None if nothing of it is left, or all have failed."""
         if not len(self.unmeasured()) or not len(self.valid):
             return None
-        self._train()
-        means, deviations = zip(*map(self._pool_prediction, range(2)), strict=True)
-        free = self._pool.free
+        mean, deviation = self._scaled([posterior.predict(y) for posterior, y in self._trained()])
+        free = self._free
         works = self._failures.log_chance_to_work()[free]
-        mean, deviation = np.stack(means, axis=1)[free], np.stack(deviations, axis=1)[free]
-        return self._outlook(self._pool.unmeasured(), mean, deviation, works)
+        return self._seen(self.unmeasured(), mean[free], deviation[free], works)
 
     def outlook_near(self, row: Integers) -> FrontOutlook | None:
         """The same of the neighbours of a row; None where none is left."""
         rows = self._joint.neighbours(row, self.measured)
         if not len(rows) or not len(self.valid):
             return None
-        mean, deviation = self._predict_at(rows)
         works = self._failures.log_chance_to_work(self._joint.features(rows))
-        return self._outlook(rows, mean, deviation, works)
+        return self._seen(rows, *self._predict_at(rows), works)
 
-    def _outlook(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> FrontOutlook:
+    def _seen(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> FrontOutlook:
         front = front_of(np.vstack([self.front, self._supposed]))
         return FrontOutlook(rows, mean, deviation, works, front, reference_of(front))
 
-    def _pool_prediction(self, cost: int) -> tuple[Floats, Floats]:
-        posterior, y = self._believed(cost)
-        mean, deviation = posterior.predict(y)
-        return self._middle[cost] + self._scale[cost] * mean, self._scale[cost] * deviation
-
     def _predict_at(self, rows: Integers) -> tuple[Floats, Floats]:
         """Mean and standard deviation of log costs at other rows, each of shape (rows, 2)."""
-        self._train()
-        x, means, deviations = self._joint.features(rows), [], []
-        for cost in range(2):
-            posterior, y = self._believed(cost)
-            mean, deviation = posterior.predict_at(x, y)
-            means.append(self._middle[cost] + self._scale[cost] * mean)
-            deviations.append(self._scale[cost] * deviation)
-        return np.stack(means, axis=1), np.stack(deviations, axis=1)
+        x = self._features(rows)
+        return self._scaled([posterior.predict_at(x, y) for posterior, y in self._trained()])
 
-    def _believed(self, cost: int) -> tuple[Posterior, Floats]:
-        """The posterior of a cost and the standardised logarithms it is of; with what is supposed."""
-        posterior = self._posteriors[cost]
-        y = self._standard(self._logs[self._learnt, cost], cost)
-        if self._pending:
-            posterior = copy(posterior)  # the original learns nothing before this one is forgotten
-            posterior.add(self._features(np.array(self._pending)), np.zeros(len(self._pending)))
-            y = np.append(y, self._standard(self._supposed[:, cost], cost))
-        return posterior, y
+    def _scaled(self, predicted: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+        """Predictions of standardised logarithms as those of logarithms, each of shape (n, 2)."""
+        means, deviations = (np.stack(columns, axis=1) for columns in zip(*predicted, strict=True))
+        return self._middle + self._scale * means, self._scale * deviations
 
-    def _train(self) -> None:
-        """Bring both posteriors up to date."""
-        valid = self.valid
-        if len(valid) >= self._fit_at:
-            self._fit(valid[-MOST_POINTS:])
-        new = valid[valid > self._learnt.max(initial=-1)]
-        if len(new):
-            for cost, posterior in enumerate(self._posteriors):
-                posterior.add(self._features(self.rows[new]), self._variances(new, cost))
+    def _trained(self) -> list[tuple[Posterior, Floats]]:
+        """The posterior of each cost and the standardised logarithms it is of; with what is supposed."""
+        if self._present is None or not self._fit_at:  # or another pool was drawn
+            valid = self.valid
+            if len(valid) >= self._fit_at:
+                self._fit(valid[-MOST_POINTS:])
+            new = valid[valid > self._learnt.max(initial=-1)]
+            for posterior, noise in zip(self._posteriors, self._variances(new), strict=True):
+                if len(new):
+                    posterior.add(self._features(self.rows[new]), noise)
             self._learnt = np.append(self._learnt, new)
+            self._present = list(zip(self._posteriors, self._standard(self._learnt), strict=True))
+        return self._present
 
     def _fit(self, chosen: Integers) -> None:
         """Fit all hyper-parameters again, and start posteriors with them."""
         logs, x = self._logs[chosen], self._features(self.rows[chosen])
-        self._middle, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), _LEAST_SCALE)
+        self._middle, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), LEAST_SCALE)
         if self.is_sampled:
-            self._redraw()
-        self._posteriors = []
-        for cost in range(2):
-            noise = self._variances(chosen, cost)
-            self._models[cost] = gaussian.fit(
-                self._models[cost], x, self._standard(logs[:, cost], cost), noise
-            )
-            self._posteriors.append(Posterior(self._models[cost], self._pool_features))
-            self._posteriors[cost].add(x, noise)
+            self._draw_pool()
+        told = list(zip(self._standard(chosen), self._variances(chosen), strict=True))
+        self._models = [
+            gaussian.fit(model, x, y, noise) for model, (y, noise) in zip(self._models, told, strict=True)
+        ]
+        self._posteriors = [Posterior(model, self._pool_features) for model in self._models]
+        for posterior, (_, noise) in zip(self._posteriors, told, strict=True):
+            posterior.add(x, noise)
         self._learnt = chosen
-        self._fit_later(REFIT, len(self.valid))
+        self._fit_at = next_fit(REFIT, len(self.valid))
 
-    def _standard(self, logs: Floats, cost: int) -> Floats:
-        """Logarithms of a cost, about zero mean and unit variance."""
-        return np.asarray((logs - self._middle[cost]) / self._scale[cost])
+    def _standard(self, chosen: Integers) -> Floats:
+        """Logarithms of both costs, about zero mean and unit variance, shape (2, chosen)."""
+        return np.asarray(((self._logs[chosen] - self._middle) / self._scale).T)
 
-    def _variances(self, chosen: Integers, cost: int) -> Floats:
-        return np.asarray((self._noises[chosen, cost] / self._scale[cost]) ** 2)
+    def _variances(self, chosen: Integers) -> Floats:
+        """Variances of the same."""
+        return np.asarray(((self._noises[chosen] / self._scale) ** 2).T)
 
 
 def reference_of(front: Floats) -> Floats:

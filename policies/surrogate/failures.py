@@ -5,7 +5,7 @@ import scipy
 
 from . import gaussian
 from .features import Floats, Integers
-from .gaussian import Posterior
+from .gaussian import Posterior, next_fit
 
 REFIT = 1.2  # which tunables failures depend on is fitted again when there are so many times more outcomes
 MOST_OUTCOMES = 300  # outcomes learnt from, the latest
@@ -13,31 +13,23 @@ STRONG = 3.0  # of log evidence, 20 to 1: see Kass and Raftery, "Bayes Factors" 
 
 
 class FailureModel:
-    """Chances to fail over a pool, from outcomes weighted by a kernel.
+    """Chances to fail over a pool: a Gaussian process of outcomes, 1 for a failure and 0 otherwise.
 
     Failures are never fed to the process of the costs: whatever number stood for one would bend the
-    predictions around it. They have a process of their own, of outcomes: 1 for a failure, 0 otherwise. Its
-    mean is a weighted mean of outcomes, drawn to their overall rate; its length scales, which are fitted,
-    say which tunables failures depend on: mostly one or two.
-
-    The chance to work is that of an outcome below a half, Φ((1/2 - mean) / deviation): see Rasmussen and
-    Williams, "Gaussian Processes for Machine Learning" (2006), section 6.5, least-squares classification. A
-    mean alone is no chance: it stays at some hundredths among failures only, and once the optimum is found
-    the improvement that is expected where nothing has worked outweighs that.
+    predictions around it. The chance to work is that of an outcome below a half,
+    Φ((1/2 - mean) / deviation): see Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006),
+    section 6.5, least-squares classification.
 
     Where the outcomes are hardly likelier by this than by their rate alone, failing is taken to be random,
     and everything to work: avoiding what failed by chance costs more than it spares.
 
     Args:
         groups: length scale of every feature.
-        pool: features of what may be asked about, shape (m, features).
     """
 
-    def __init__(self, groups: Integers, pool: Floats) -> None:
-        self._pool = pool
+    def __init__(self, groups: Integers) -> None:
         self._model = gaussian.prior(groups)
-        self._posterior = Posterior(self._model, pool[:0])
-        self._x = np.zeros((0, pool.shape[1]))
+        self._x = np.zeros((0, len(groups)))
         self._failed = np.zeros(0)
         self._learnt = np.zeros(0, dtype=np.int64)
         self._fit_at = 0
@@ -46,7 +38,8 @@ class FailureModel:
     def set_pool(self, pool: Floats) -> None:
         """Ask about another pool, shape (m, features); outcomes stay."""
         self._pool = pool
-        self._start()
+        if self._explains:
+            self._start()
 
     def add(self, x: Floats, failed: Floats) -> None:
         """Learn outcomes: features, shape (k, features), and 1 for what failed, shape (k,)."""
@@ -76,7 +69,7 @@ class FailureModel:
             self._start()
             by_rate = -0.5 * float(y @ y)
             self._explains = self._posterior.log_likelihood(y) > by_rate + STRONG
-            self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
+            self._fit_at = next_fit(REFIT, count)
         new = np.arange(self._learnt[-1] + 1, count)
         if self._explains and len(new):
             self._posterior.add(self._x[new], np.zeros(len(new)))

@@ -283,13 +283,6 @@ class TraitScale:
         return np.column_stack([np.nan_to_num(columns[name], posinf=0.0, neginf=0.0) for name in NAMES])
 
 
-def traits(
-    candidates: Sequence[Candidate], configurations: Sequence[Configuration], limits: DeviceLimits | None
-) -> Floats:
-    """``TraitScale.table`` of some configurations."""
-    return TraitScale(candidates, configurations, limits).table
-
-
 def _stages(
     candidates: Sequence[Candidate], configurations: Sequence[Configuration]
 ) -> list[tuple[StageLaunch, ...]]:

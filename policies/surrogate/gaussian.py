@@ -4,6 +4,7 @@ Its kernel is Matern-5/2 with a length scale per kind of difference; its Cholesk
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -162,10 +163,6 @@ class Gaussian:
         """Variance of the signal at rows of features, shape (rows,)."""
         return np.asarray(np.exp(self.variance) + (x[:, len(self.groups) :] ** 2) @ self.doubts)
 
-    def nuggets(self, x: Floats) -> Floats:
-        """Variance of the unexplained at rows of features, shape (rows,)."""
-        return np.full(len(x), np.exp(self.nugget))
-
 
 def prior(groups: Integers, doubts: Floats | None = None) -> Gaussian:
     """The prior's middle; with features that are linear, whose coefficients have such variances."""
@@ -195,6 +192,11 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
     if not np.all(np.isfinite(optimum.x)):
         return start
     return replace(start, lengths=optimum.x[:-2], variance=float(optimum.x[-2]), nugget=float(optimum.x[-1]))
+
+
+def next_fit(growth: float, count: int) -> int:
+    """Return the count of measurements at which hyper-parameters are fitted again."""
+    return max(count + 1, int(np.ceil(growth * count)))
 
 
 def log_posterior(vector: Floats, distances: Floats, y: Floats, fixed: Floats) -> tuple[float, Floats]:
@@ -266,9 +268,8 @@ class Posterior:
     """The posterior at a pool; a new measurement costs one row of it, not a new factor.
 
     The rows over the pool are of single precision: they are most of what a search computes. They are made
-    when the pool is predicted: where only its neighbours are asked about, a measurement costs none.
-
-    Of a copy and its original, only one may go on learning: they share the room for rows to come.
+    when the pool is predicted. Of a copy and its original, only one may go on learning: they share the room
+    for rows to come.
 
     Args:
         model: the covariance, which stays.
@@ -284,7 +285,7 @@ class Posterior:
         self._room = np.zeros((0, len(pool)), dtype=np.float32)
         self._made = 0  # of the rows
         self._spread = model.spread(pool)
-        self._unexplained = model.nuggets(pool)
+        self._unexplained = float(np.exp(model.nugget))
 
     def add(self, x: Floats, noise: Floats) -> None:
         """Learn where measurements were made.
@@ -295,7 +296,7 @@ class Posterior:
         """
         before, new = len(self._x), len(x)
         across = self.whitened(self._model.covariance(self._x, x))
-        inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
+        inner = self._model.covariance(x, x) + np.diag(self._unexplained + noise)
         corner = cholesky(inner - across.T @ across)
         factor = np.zeros((before + new, before + new), order="F")  # as LAPACK takes it
         factor[:before, :before] = self._factor
@@ -305,15 +306,9 @@ class Posterior:
         self._factor = factor
 
     def _weighted_rows(self, weights: Singles) -> Singles:
-        """The sum of the rows over the pool, times their weights; those that are lacking are made.
+        """The sum of the rows over the pool, times their weights, shape (m,); lacking rows are made.
 
         It goes part by part, so that each stays near the processor, and looks at every row once.
-
-        Args:
-            weights: shape (n,).
-
-        Returns:
-            Shape (m,).
         """
         before, count, size = self._made, len(self._x), self._room.shape[1]
         if before == count:
@@ -354,18 +349,21 @@ class Posterior:
         """Mean and standard deviation at other configurations, shape (k, features)."""
         rows = self.whitened(self._model.covariance(self._x, x))
         spread = self._model.spread(x) - np.einsum("ij,ij->j", rows, rows)
-        spread = np.maximum(spread, _LEAST_SPREAD) + self._model.nuggets(x)
+        spread = np.maximum(spread, _LEAST_SPREAD) + self._unexplained
         return self.whitened(y) @ rows, np.sqrt(spread)
+
+    def supposing(self, x: Floats, y: Floats) -> tuple["Posterior", Floats]:
+        """A copy that takes what it predicts at ``x``, (k, features), for measured; and ``y`` with that."""
+        mean, _ = self.predict_at(x, y)
+        other = copy(self)
+        other.add(x, np.zeros(len(x)))
+        return other, np.append(y, mean)
 
     def without_noise(self, y: Floats, noise: Floats) -> Floats:
         """Mean of what was seen without the noise of its measurement, y - noise K⁻¹ y, shape (n,).
 
         What the nugget stands for is repeated, and stays. See Rasmussen and Williams, "Gaussian Processes for
-        Machine Learning" (2006), equation 2.25.
-
-        Args:
-            y: what was seen, in the order it was added, shape (n,).
-            noise: known variance of each measurement, as it was added, shape (n,).
+        Machine Learning" (2006), equation 2.25. Both are in the order of measurements, shape (n,).
         """
         return np.asarray(y - noise * scipy.linalg.lapack.dpotrs(self._factor, y, lower=1)[0])
 

@@ -13,19 +13,14 @@ from tuner.model.plan import Configuration, without_place
 from tuner.model.trial import GpuSetting, Trial
 from tuner.space.search_view import Candidate, PriorRun, Search
 
-from .features import Encoding, Floats, Integers, TraitScale, beliefs, encoding, latin
+from .features import Floats, Integers, TraitScale, beliefs, encoding, latin
 from .gaussian import Posterior
 
 # --- What configurations of a workload cost when it runs alone, as a feature of trials of several workloads.
 
 
 def costs_alone(search: Search, workload: int) -> PriorRun | None:
-    """The run of a workload alone, at its sizes and on this GPU; None where none is known.
-
-    Args:
-        search: of several workloads.
-        workload: its place among them.
-    """
+    """The run of one of several workloads alone, at its sizes and on this GPU; None where none is known."""
     if len(search.workloads) == 1 or not search.sizes:
         return None
     for run in search.prior_runs:
@@ -39,12 +34,8 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
     """Return the extra cost of configurations alone over the cheapest: a feature, shape (choices, 1 or 0).
 
     It is the logarithm of the cost, from 0 for the cheapest to 1. What failed is as dear as the dearest; what
-    was not measured is as dear as the middle one. Without a run, or where all cost the same, there is no
-    feature.
-
-    Args:
-        run: of the workload alone.
-        choices: its configurations; alone, a stream priority makes no difference.
+    was not measured is as dear as the middle one. Without a run of the workload alone, or where all cost the
+    same, there is no feature.
     """
     if run is None:
         return np.zeros((len(choices), 0))
@@ -71,11 +62,7 @@ MOST_SLOWDOWN = 0.4  # however much slower they were found to be
 def unlikely(candidates: Sequence[Candidate], configurations: Sequence[Configuration]) -> Floats:
     """1 for configurations whose blocks are believed to be slow, else 0, shape (configurations,).
 
-    Where launches are known, all are 0: what is known there leads to better candidates at once.
-
-    Args:
-        candidates: of the workload; tell whether launches are known.
-        configurations: of the same workload.
+    Where launches of candidates are known, all are 0: what is known there leads to better ones at once.
     """
     if any(candidate.launches for candidate in candidates):
         return np.zeros(len(configurations))
@@ -128,15 +115,14 @@ class Growing:
         """Put rows behind the others."""
         before, count = len(self.rows), len(self.rows) + len(more)
         if count > len(self._room):
-            self._room = np.empty((int(ROOM * count), more.shape[1]), dtype=more.dtype, order="F")
+            self._room = np.empty((int(ROOM * count), *self.rows.shape[1:]), self.rows.dtype, order="F")
             self._room[:before] = self.rows
         self._room[before:count] = more
         self.rows = self._room[:count]
 
 
-@dataclass(frozen=True)
 class Axis:
-    """The choices of one workload, or what is set of the GPU.
+    """Choices along one axis: the configurations of a workload, or what is set of the GPU.
 
     Attributes:
         codes: ranks, shape (choices, tunables).
@@ -144,24 +130,83 @@ class Axis:
         groups: length scale of every feature.
     """
 
-    codes: Growing
-    features: Growing
-    groups: Integers
-
-    @property
-    def lengths(self) -> int:
-        """Length scales it has."""
-        return int(self.groups.max(initial=-1)) + 1
+    def __init__(self, codes: Integers, features: Floats, groups: Integers) -> None:
+        self.codes, self.features, self.groups = Growing(codes), Growing(features), groups
 
     def __len__(self) -> int:
         return len(self.codes.rows)
 
 
+class WorkloadAxis(Axis):
+    """The configurations of a workload.
+
+    Of a space that is too large to be listed they are a sample; those that are looked at beside them are
+    appended, and keep their numbers.
+
+    Attributes:
+        choices: the configurations.
+        large: the space where they are a sample of it.
+        unlikely: 1 where blocks are believed to be slow, shape (choices,).
+        traits: shape (choices, traits); no columns where nothing is believed of them.
+        encoding: of its tunables.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        workload: int,
+        draw: np.random.Generator,
+        required: Sequence[Configuration],
+        known: Sequence[Configuration],
+    ) -> None:
+        candidates, self.large = search.candidates[workload], search.large_space(workload)
+        self.choices = _choices([c.configuration for c in candidates], draw, required)
+        self._number = {c: i for i, c in enumerate(self.choices)}
+        self._around: set[int] = set()  # choices whose neighbours are choices, too
+        lists = search.tunables[workload] if self.large is not None and search.tunables else None
+        self.encoding = encoding([*self.choices, *known], lists)
+        self.unlikely = Growing(unlikely(candidates, self.choices))
+        believed = len(search.workloads) == 1 and not self.unlikely.rows.any()
+        self._scale = TraitScale(candidates, self.choices, search.limits) if believed else None
+        self.traits = Growing(np.zeros((len(self.choices), 0)) if self._scale is None else self._scale.table)
+        self._run_alone = costs_alone(search, workload)
+        codes, groups = self.encoding.codes(self.choices), self.encoding.groups
+        alone = slower_alone(self._run_alone, self.choices)  # with a length scale of its own
+        own = int(groups.max(initial=-1)) + 1 + np.arange(alone.shape[1])
+        super().__init__(codes, np.hstack([self.encoding.features(codes), alone]), np.append(groups, own))
+
+    def number(self, configuration: Configuration) -> int | None:
+        """The number of a configuration; None where it is none of the workload."""
+        if self.large is not None and configuration not in self._number:
+            candidate = self.large.candidate(configuration)
+            self._append([] if candidate is None else [candidate])
+        return self._number.get(configuration)
+
+    def look_around(self, number: int) -> None:
+        """Of a large space, take in the neighbours of a choice."""
+        if self.large is not None and number not in self._around:
+            self._around.add(number)
+            self._append(self.large.neighbours(self.choices[number]))
+
+    def _append(self, candidates: Sequence[Candidate]) -> None:
+        """Further choices, those that are not among them."""
+        new = [candidate for candidate in candidates if candidate.configuration not in self._number]
+        if not new:
+            return
+        before, configurations = len(self.choices), [candidate.configuration for candidate in new]
+        self.choices += configurations
+        self._number.update((c, before + i) for i, c in enumerate(configurations))
+        codes = self.encoding.codes(configurations)
+        alone = slower_alone(self._run_alone, self.choices)[before:]
+        self.codes.append(codes)
+        self.features.append(np.hstack([self.encoding.features(codes), alone]))
+        self.unlikely.append(unlikely(new, configurations))
+        if self._scale is not None:
+            self.traits.append(self._scale.of(new))
+
+
 class Joint:
     """Trials as rows of choices, shape (trials, axes).
-
-    Of a space that is too large to be listed, the choices are a sample; those that are looked at beside them
-    are appended, and rows keep their meaning.
 
     Args:
         search: what may be chosen; every workload has a candidate.
@@ -170,11 +215,12 @@ class Joint:
         sources: their configurations have features, too.
 
     Attributes:
-        shape: choices per axis; the last one is the clock, with the power limit where these are searched.
         groups: length scale of every feature.
-        encodings: per workload.
         tunables: that vary, the clock included.
         several: more than one workload runs.
+        is_sample: the choices of a workload are a sample of its space.
+        doubtful: some blocks are believed to be slower than others.
+        has_traits: there are beliefs about the configurations by their traits.
     """
 
     def __init__(
@@ -184,58 +230,37 @@ class Joint:
         required: Sequence[Trial],
         sources: Sequence[PriorRun] = (),
     ) -> None:
-        self._choices = [
-            _choices(
-                [c.configuration for c in candidates], draw, [t.configurations[workload] for t in required]
+        self._workloads = [
+            WorkloadAxis(
+                *(search, workload, draw, [trial.configurations[workload] for trial in required]),
+                [c for run in sources if run.workload == workload for c, _ in run.points],
             )
-            for workload, candidates in enumerate(search.candidates)
+            for workload in range(len(search.candidates))
         ]
-        self.several = len(self._choices) > 1
         self._settings = search.settings
-        self._large = [search.large_space(workload) for workload in range(len(self._choices))]
-        self._around: set[tuple[int, int]] = set()  # places and choices whose neighbours are choices, too
-        self._number = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
-        self.encodings = [
-            encoding(
-                [*choices, *(c for k in sources if k.workload == workload for c, _ in k.points)],
-                None if self._large[workload] is None or not search.tunables else search.tunables[workload],
-            )
-            for workload, choices in enumerate(self._choices)
-        ]
-        self._unlikely = [
-            unlikely(candidates, choices)
-            for candidates, choices in zip(search.candidates, self._choices, strict=True)
-        ]
-        believed = not self.several and not self.doubtful
-        self._scale = TraitScale(search.candidates[0], self._choices[0], search.limits) if believed else None
-        self._traits = Growing(np.zeros((0, 0)) if self._scale is None else self._scale.table)
-        self._alone = [costs_alone(search, workload) for workload in range(len(self._choices))]
-        axes = [
-            _axis(encoded, choices, slower_alone(run, choices))
-            for encoded, choices, run in zip(self.encodings, self._choices, self._alone, strict=True)
-        ]
-        self._axes = [*axes, _setting_axis(self._settings)]
-        self.shape = tuple(len(axis) for axis in self._axes)
+        self._axes: list[Axis] = [*self._workloads, _setting_axis(self._settings)]
+        self.several = len(self._workloads) > 1
         self.tunables = sum(axis.codes.rows.shape[1] for axis in self._axes)
-        starts = np.cumsum([0, *(axis.lengths for axis in axes)])
+        self.is_sample = any(axis.large is not None for axis in self._workloads)
+        self.doubtful = any(bool(axis.unlikely.rows.any()) for axis in self._workloads)
+        self.has_traits = bool(self._workloads[0].traits.rows.any())
+        starts = np.cumsum([0, *(axis.groups.max(initial=-1) + 1 for axis in self._workloads)])
         self.groups = np.concatenate([a.groups + s for a, s in zip(self._axes, starts, strict=True)])
 
     @property
-    def is_sample(self) -> bool:
-        """True if the choices of a workload are a sample of its space."""
-        return any(large is not None for large in self._large)
+    def shape(self) -> tuple[int, ...]:
+        """Choices per axis; the last one is the clock, with the power limit where these are searched."""
+        return tuple(map(len, self._axes))
 
     @property
     def size(self) -> int:
         """Trials of the choices."""
-        total = 1
-        for count in self.shape:
-            total *= count
-        return total
+        return math.prod(self.shape)
 
     def of_one(self, configurations: Sequence[Configuration]) -> Floats:
         """Features of configurations of the only workload, at the first clock."""
-        own = self.encodings[0].features(self.encodings[0].codes(configurations))
+        encoded = self._workloads[0].encoding
+        own = encoded.features(encoded.codes(configurations))
         return np.hstack([own, np.zeros((len(configurations), self.groups.size - own.shape[1]))])
 
     def features(self, rows: Integers) -> Floats:
@@ -246,41 +271,26 @@ class Joint:
         """Ranks of all tunables, shape (trials, tunables)."""
         return np.hstack([axis.codes.rows[rows[:, i]] for i, axis in enumerate(self._axes)])
 
-    @property
-    def doubtful(self) -> bool:
-        """True if some blocks are believed to be slower than others."""
-        return any(bool(slow.any()) for slow in self._unlikely)
-
     def unlikely(self, rows: Integers) -> Floats:
         """1 where the blocks of a workload are believed to be slow, else 0, shape (trials,)."""
-        slow_blocks = [slow[rows[:, workload]] for workload, slow in enumerate(self._unlikely)]
+        slow_blocks = [axis.unlikely.rows[rows[:, i]] for i, axis in enumerate(self._workloads)]
         return np.asarray(np.max(slow_blocks, axis=0, initial=0.0))
-
-    @property
-    def has_traits(self) -> bool:
-        """True if there are beliefs about the configurations by their traits."""
-        return bool(self._traits.rows.any())
 
     def traits(self, rows: Integers) -> Floats:
         """Traits of the only workload's configurations, shape (trials, traits)."""
-        return np.asarray(self._traits.rows[rows[:, 0]])
+        return np.asarray(self._workloads[0].traits.rows[rows[:, 0]])
 
     def trial(self, row: Integers) -> Trial:
         """The trial of a row."""
-        chosen = (choices[i] for choices, i in zip(self._choices, row[:-1], strict=True))
+        chosen = (axis.choices[i] for axis, i in zip(self._workloads, row[:-1], strict=True))
         setting = self._settings[int(row[-1])]
         return Trial(tuple(chosen), setting.clock_mhz, setting.power_limit_w)
 
     def row(self, trial: Trial) -> Integers | None:
         """The row of a trial; None where it lies outside of the space."""
-        if trial.setting not in self._settings or len(trial.configurations) != len(self._number):
+        if trial.setting not in self._settings or len(trial.configurations) != len(self._workloads):
             return None
-        for workload, configuration in enumerate(trial.configurations):
-            large = self._large[workload]
-            if large is not None and configuration not in self._number[workload]:
-                candidate = large.candidate(configuration)
-                self._append(workload, [] if candidate is None else [candidate])
-        row = [number.get(c) for number, c in zip(self._number, trial.configurations, strict=True)]
+        row = [axis.number(c) for axis, c in zip(self._workloads, trial.configurations, strict=True)]
         if None in row:
             return None
         return np.array([*row, self._settings.index(trial.setting)], dtype=np.int64)
@@ -298,7 +308,8 @@ class Joint:
         One axis differs, in as few tunables as possible: where constraints tie tunables together, the
         nearest legal configuration differs in several.
         """
-        self._look_around(row)
+        for workload, choice in zip(self._workloads, row.tolist(), strict=False):
+            workload.look_around(choice)
         rows, steps = [], []
         for i, axis in enumerate(self._axes):
             codes = axis.codes.rows
@@ -316,73 +327,6 @@ class Joint:
             if reach >= 1 and free.sum() >= NEAR:
                 break
         return np.asarray(near[free])
-
-    def _look_around(self, row: Integers) -> None:
-        """Of large spaces, take in the neighbours of a row's choices."""
-        for workload, large in enumerate(self._large):
-            choice = int(row[workload])
-            if large is not None and (workload, choice) not in self._around:
-                self._around.add((workload, choice))
-                self._append(workload, large.neighbours(self._choices[workload][choice]))
-
-    def _append(self, workload: int, candidates: Sequence[Candidate]) -> None:
-        """Further choices of a workload, those that are not among them."""
-        new = [candidate for candidate in candidates if candidate.configuration not in self._number[workload]]
-        if not new:
-            return
-        choices, configurations = self._choices[workload], [candidate.configuration for candidate in new]
-        before = len(choices)
-        self._choices[workload] = choices = [*choices, *configurations]
-        self._number[workload].update((c, before + i) for i, c in enumerate(configurations))
-        alone = slower_alone(self._alone[workload], choices)[before:]
-        codes = self.encodings[workload].codes(configurations)
-        self._axes[workload].codes.append(codes)
-        self._axes[workload].features.append(np.hstack([self.encodings[workload].features(codes), alone]))
-        self._unlikely[workload] = np.append(self._unlikely[workload], unlikely(new, configurations))
-        if self._scale is not None:
-            self._traits.append(self._scale.of(new))
-        self.shape = tuple(len(axis) for axis in self._axes)
-
-
-class Pool:
-    """The trials that may be proposed: all of a small joint space, a sample of a larger one.
-
-    Attributes:
-        measured: rows that are never proposed (again), as tuples, those outside of the pool among them.
-        rows: shape (m, axes).
-        free: False for rows that are ``measured``, shape (m,).
-    """
-
-    def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
-        self._joint, self._draw = joint, draw
-        self.measured: set[tuple[int, ...]] = set()
-        self.draw()
-
-    def draw(self) -> None:
-        """Take all of a small space, or a new sample."""
-        self.rows = self._joint.pool(self._draw)
-        count = len(self.rows)
-        self._number = dict(zip(zip(*self.rows.T.tolist(), strict=True), range(count), strict=True))
-        self.free = np.ones(count, dtype=bool)
-        self.free[[self._number[row] for row in self.measured if row in self._number]] = False
-
-    def unmeasured(self) -> Integers:
-        """The rows that may be proposed, shape (k, axes)."""
-        return np.asarray(self.rows[self.free])
-
-    def rule_out(self, row: Integers) -> None:
-        """Never propose a row."""
-        key = tuple(row.tolist())
-        self.measured.add(key)
-        if key in self._number:
-            self.free[self._number[key]] = False
-
-    def take_back(self, row: Integers) -> None:
-        """Let a row be proposed again."""
-        key = tuple(row.tolist())
-        self.measured.discard(key)
-        if key in self._number:
-            self.free[self._number[key]] = True
 
 
 def least(numbers: Integers, count: int) -> Integers:
@@ -402,17 +346,6 @@ def _choices(
     return [c for i, c in enumerate(configurations) if i in drawn or c in must_stay]
 
 
-def _axis(encoded: Encoding, choices: Sequence[Configuration], alone: Floats) -> Axis:
-    """The choices of a workload; what they cost alone is a feature with a length scale of its own."""
-    codes, groups = encoded.codes(choices), encoded.groups
-    lengths = int(groups.max(initial=-1)) + 1
-    return Axis(
-        Growing(codes),
-        Growing(np.hstack([encoded.features(codes), alone])),
-        np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
-    )
-
-
 def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
     """Clocks, and power limits, are a numeric tunable each, where there is more than one."""
     columns, features = [np.zeros((len(settings), 0), dtype=np.int64)], [np.zeros((len(settings), 0))]
@@ -425,16 +358,15 @@ def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
             codes = np.array([distinct.index(value) for value in values], dtype=np.int64)[:, None]
             columns.append(codes)
             features.append(codes / (len(distinct) - 1))
-    codes = np.hstack(columns)
     groups = np.arange(len(columns) - 1, dtype=np.int64)
-    return Axis(Growing(codes), Growing(np.hstack(features)), groups)
+    return Axis(np.hstack(columns), np.hstack(features), groups)
 
 
 # --- Transforms costs for the surrogate: logarithms, the slow half compressed, standardised.
 
 SQUASH = 0.3  # of what lies above the bend: how slow the slow are matters little, and would hide the rest
-_LEAST_COST = 1e-300  # a cost of zero has no logarithm
-_LEAST_SCALE = 1e-9  # of the logarithms: equal costs have none
+LEAST_COST = 1e-300  # a cost of zero has no logarithm
+LEAST_SCALE = 1e-9  # of the logarithms: equal costs have none
 
 
 @dataclass(frozen=True)
@@ -442,13 +374,11 @@ class CostTransform:
     """Transform from costs to responses.
 
     Attributes:
-        lowest: log of the lowest cost.
-        bend: log cost above which differences are squashed.
+        bend: log cost above which differences are squashed, the median.
         middle: mean of the bent log costs.
         scale: their standard deviation.
     """
 
-    lowest: float
     bend: float
     middle: float
     scale: float
@@ -463,28 +393,24 @@ class CostTransform:
         return np.asarray(np.exp(np.where(logs > self.bend, self.bend + (logs - self.bend) / SQUASH, logs)))
 
 
-def respond(
-    costs: Floats, *, reach: float | None = None, scale: float = 0.0, weight: float = 0.0
-) -> CostTransform:
+def respond(costs: Floats, *, scale: float = 0.0, weight: float = 0.0) -> CostTransform:
     """The response that fits some costs.
 
     Args:
         costs: finite, at least one.
-        reach: from the lowest log cost to the bend; None for the median.
         scale: a standard deviation known beforehand.
         weight: how many costs it counts for.
     """
     logs = _logs(costs)
-    lowest = float(np.min(logs))
-    bend = float(statistics.median(logs)) if reach is None else lowest + reach
+    bend = float(statistics.median(logs))
     bent = _bent(logs, bend)
     middle = float(np.mean(bent))
     variance = (weight * scale**2 + float(np.sum((bent - middle) ** 2))) / (weight + len(bent))
-    return CostTransform(lowest, bend, middle, max(float(np.sqrt(variance)), _LEAST_SCALE))
+    return CostTransform(bend, middle, max(float(np.sqrt(variance)), LEAST_SCALE))
 
 
 def _logs(costs: Floats) -> Floats:
-    return np.asarray(np.log(np.maximum(costs, _LEAST_COST)))
+    return np.asarray(np.log(np.maximum(costs, LEAST_COST)))
 
 
 def _bent(logs: Floats, bend: float) -> Floats:

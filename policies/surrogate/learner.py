@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +13,8 @@ from tuner.space.search_view import PriorRun, Search
 from . import gaussian
 from .failures import FailureModel
 from .features import Floats, Integers, beliefs
-from .gaussian import Posterior
-from .joint import CostTransform, Joint, Pool, respond, slowdown, start_rows
+from .gaussian import Posterior, next_fit
+from .joint import CostTransform, Joint, respond, slowdown, start_rows
 from .outlook import Outlook, Proposal
 
 # --- Measurements of other runs, as further tasks of the surrogate.
@@ -37,14 +36,12 @@ class Knowledge:
         x: features with those of `of_task` behind them, shape (n, features + tasks + 1).
         y: responses, standardised per task, shape (n,).
         scale: standard deviation of log cost that was divided by, the tasks' mean.
-        reach: from the best log cost to the median's, the tasks' mean.
         tasks: with the target's, task 0.
     """
 
     x: Floats
     y: Floats
     scale: float
-    reach: float
     tasks: int
 
 
@@ -80,7 +77,6 @@ def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator)
         x=np.vstack([x for x, _, _ in parts]),
         y=np.concatenate([y for _, y, _ in parts]),
         scale=float(np.mean([every.scale for _, _, every in parts])),
-        reach=float(np.mean([every.bend - every.lowest for _, _, every in parts])),
         tasks=1 + len(parts),
     )
 
@@ -146,21 +142,30 @@ TRUST = 8.0  # measurements that the spread of other tasks counts for
 class Surrogate:
     """Measurements over a joint space, the trials that may be proposed, and which of them may fail.
 
+    The *pool* is all of a small space, or a sample of a large one, drawn anew at every fit.
+
     Attributes:
         rows: what was measured, in its order, shape (n, axes).
-        measured: rows that are never proposed (again), as tuples.
+        measured: rows that are never proposed (again), as tuples, those outside of the pool among them.
     """
 
     def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
-        self._joint = joint
-        self._pool = Pool(joint, draw)
-        self.measured = self._pool.measured
+        self._joint, self._draw = joint, draw
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
+        self.measured: set[tuple[int, ...]] = set()
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
-        self._fit_at = 0
         self._pending: list[Integers] = []  # trials taken for measured
-        self._pool_features = self._features(self._pool.rows)
-        self._failures = FailureModel(joint.groups, joint.features(self._pool.rows))
+        self._failures = FailureModel(joint.groups)
+        self._draw_pool()
+
+    def _draw_pool(self) -> None:
+        """Take another sample of a large space; what was fitted is of the one before."""
+        self._pool = self._joint.pool(self._draw)
+        self._places = {row: place for place, row in enumerate(map(tuple, self._pool.tolist()))}
+        self._free = np.array([row not in self.measured for row in self._places], dtype=bool)
+        self._pool_features = self._features(self._pool)
+        self._failures.set_pool(self._pool_features[:, : len(self._joint.groups)])
+        self._fit_at = 0
 
     def _features(self, rows: Integers) -> Floats:
         return self._joint.features(rows)
@@ -168,7 +173,7 @@ class Surrogate:
     @property
     def is_sampled(self) -> bool:
         """True where the pool is a sample of the space."""
-        return self._joint.is_sample or len(self._pool.rows) < self._joint.size
+        return self._joint.is_sample or len(self._pool) < self._joint.size
 
     def _take_in(self, row: Integers, *, works: bool) -> None:
         """Take note of a measurement's row and outcome."""
@@ -178,7 +183,13 @@ class Surrogate:
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial; nothing is learnt from it."""
-        self._pool.rule_out(row)
+        self.measured.add(tuple(row.tolist()))
+        self._let(row, free=False)
+
+    def _let(self, row: Integers, *, free: bool) -> None:
+        place = self._places.get(tuple(row.tolist()))
+        if place is not None:
+            self._free[place] = free
 
     def suppose(self, row: Integers) -> None:
         """Take a trial for measured at what is predicted of it, until ``forget``.
@@ -193,37 +204,25 @@ class Surrogate:
     def forget(self) -> None:
         """Take back all that was supposed."""
         for row in self._pending:
-            self._pool.take_back(row)
+            self.measured.discard(tuple(row.tolist()))
+            self._let(row, free=True)
         self._pending = []
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
-        self._any_left()
-        return self._pool.unmeasured()
+        if not self._free.any() and self.is_sampled:
+            self._draw_pool()
+        return np.asarray(self._pool[self._free])
 
     def promising(self) -> Integers:
         """Trials of the pool that are not measured and rather work than fail; all where none does."""
         rows = self.unmeasured()
-        works = self._failures.log_chance_to_work()[self._pool.free] > np.log(0.5)
+        works = self._failures.log_chance_to_work()[self._free] > np.log(0.5)
         return np.asarray(rows[works]) if works.any() else rows
 
-    def _any_left(self) -> bool:
-        """Return True if the pool has unmeasured trials; a large space is sampled anew if it has none."""
-        if not self._pool.free.any() and self.is_sampled:
-            self._redraw()
-        return bool(self._pool.free.any())
 
-    def _redraw(self) -> None:
-        """Go on with another sample of a large space."""
-        self._pool.draw()
-        rows = self._pool.rows
-        self._pool_features = self._features(rows)
-        self._failures.set_pool(self._joint.features(rows))
-        self._fit_at = 0
-
-    def _fit_later(self, growth: float, valid: int) -> None:
-        """Fit hyper-parameters again when there are so many times more valid measurements."""
-        self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
+Present = tuple[Posterior, Floats, CostTransform]
+"""A posterior, the responses in its order, and what these stand for."""
 
 
 class Learner(Surrogate):
@@ -232,13 +231,13 @@ class Learner(Surrogate):
     def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
         self._knowledge = knowledge
         self._beliefs = beliefs() if knowledge is None and joint.has_traits else None
-        super().__init__(joint, draw)
         self._costs = np.zeros(0)
         self._noises = np.zeros(0)
-        self._model = self._unfitted()
         self._slower = 0.0  # of unlikely blocks, in responses
         self._outlook: Outlook | None = None  # while nothing new is known
-        self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with what is pending
+        self._present: Present | None = None
+        super().__init__(joint, draw)
+        self._model = self._unfitted()
 
     def _unfitted(self) -> gaussian.Gaussian:
         groups = self._joint.groups
@@ -279,6 +278,7 @@ class Learner(Surrogate):
             cost: one that is not finite is a failure.
             noise: its relative standard uncertainty.
         """
+        self._present = None
         self._take_in(row, works=bool(np.isfinite(cost)))
         self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
@@ -291,104 +291,75 @@ class Learner(Surrogate):
     def suppose(self, row: Integers) -> None:
         """See ``Surrogate.suppose``."""
         if self.best is not None:
-            posterior, y, _ = self._present()
-            x = self._features(row[None, :])
-            mean, _ = posterior.predict_at(x, y)
-            posterior = copy(posterior)  # the original learns nothing before this one is forgotten
-            posterior.add(x, np.zeros(1))
-            self._belief = posterior, np.append(y, mean)
+            posterior, y, response = self._trained()
+            self._present = *posterior.supposing(self._features(row[None, :]), y), response
         super().suppose(row)
 
     def forget(self) -> None:
         """See ``Surrogate.forget``."""
         if self._pending:
-            self._belief = self._outlook = None
+            self._present = self._outlook = None
             super().forget()
 
     def outlook(self) -> Outlook | None:
         """Return the prediction for all that is not measured; None if nothing is left, or all have failed."""
-        if not self._any_left() or self.best is None:
+        if not len(self.unmeasured()) or self.best is None:
             return None
         if self._outlook is None:
-            self._outlook = self._predicted()
+            posterior, y, _ = self._trained()  # which may draw another pool
+            mean, deviation = posterior.predict(y)
+            mean = (mean + self._believed(self._pool))[self._free]
+            works = self._failures.log_chance_to_work()[self._free]
+            self._outlook = self._seen(self.unmeasured(), mean, deviation[self._free], works)
         return self._outlook
 
-    def _predicted(self) -> Outlook:
-        posterior, y, response = self._present()
-        mean, deviation = posterior.predict(y)
-        mean = mean + self._believed(self._pool.rows)
-        free = self._pool.free  # training may have drawn another pool
-        works = self._failures.log_chance_to_work()[free]
-        rows = self._pool.unmeasured()
-        return self._outlook_of(rows, (mean[free], deviation[free], works), posterior, response)
-
-    def _outlook_of(
-        self,
-        rows: Integers,
-        predicted: tuple[Floats, Floats, Floats],
-        posterior: Posterior,
-        response: CostTransform,
-    ) -> Outlook:
+    def _seen(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> Outlook:
+        posterior, _, response = self._trained()
         target = float(response.of(np.array([self.lowest]))[0])
         return Outlook(
-            rows,
-            *predicted,
-            target,
-            response.scale,
+            *(rows, mean, deviation, works, target, response.scale),
             lambda places: posterior.covariance_at(self._features(rows[places])),
         )
 
     def propose_near(self, turn: int) -> Proposal | None:
-        """The best among the neighbours of a centre.
+        """The best among the neighbours of a centre, which are counted round and round.
 
-        Args:
-            turn: which of the centres, counted round and round.
-
-        Returns:
-            None where the centre has no neighbour left, where all may well fail and none promises enough for
-            that, or where all have failed.
+        None where the centre has no neighbour left, where all may well fail and none promises enough for
+        that, or where all have failed.
         """
         outlook = self.outlook_near(turn)
         return None if outlook is None or outlook.in_vain else replace(outlook.best, near=True)
 
-    def climbed(self, start: Proposal, steps: int) -> Proposal:
-        """The last of a climb of expected improvement from a proposal, neighbour by neighbour."""
-        for _ in range(steps):
-            outlook = self._outlook_around(start.row)
-            if outlook is None or outlook.in_vain or outlook.best.gain <= start.gain:
-                break
-            start = replace(outlook.best, near=True)
-        return start
+    def climbed(self, start: Proposal) -> Proposal:
+        """The best neighbour of a proposal where it promises more, else the proposal."""
+        outlook = self._outlook_around(start.row)
+        if outlook is None or outlook.in_vain or outlook.best.gain <= start.gain:
+            return start
+        return replace(outlook.best, near=True)
 
     def outlook_near(self, turn: int) -> Outlook | None:
-        """Return the prediction for the neighbours of a centre; None if none are left, or all have failed.
-
-        Args:
-            turn: as of ``propose_near``.
-        """
+        """Return the prediction for the neighbours of a centre; None if none are left, or all have failed."""
         if self.best is None:
             return None
-        self._train()
+        self._trained()
         centres = self._centres()
         return self._outlook_around(centres[turn % len(centres)])
 
     def _outlook_around(self, centre: Integers) -> Outlook | None:
-        posterior, y, response = self._present()
+        posterior, y, _ = self._trained()
         rows = self._joint.neighbours(centre, self.measured)
         if not len(rows):
             return None
         x = self._features(rows)
         mean, deviation = posterior.predict_at(x, y)
-        mean = mean + self._believed(rows)
-        works = self._failures.log_chance_to_work(self._joint.features(rows))
-        return self._outlook_of(rows, (mean, deviation, works), posterior, response)
+        works = self._failures.log_chance_to_work(x[:, : len(self._joint.groups)])
+        return self._seen(rows, mean + self._believed(rows), deviation, works)
 
     def expected(self) -> tuple[Integers, Floats]:
         """Numbers of the measurements in the posterior, and their costs without the noise of each."""
-        _, response = self._train()
-        y, noise = response.of(self._costs[self._learnt]), self._variances(self._learnt, response)
-        prior = self._believed(self.rows[self._learnt])
-        return self._learnt, response.costs(prior + self._posterior.without_noise(y - prior, noise))
+        posterior, y, response = self._trained()
+        smooth = posterior.without_noise(y, self._variances(self._learnt, response))
+        return self._learnt, response.costs(self._believed(self.rows[self._learnt]) + smooth)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -401,20 +372,15 @@ class Learner(Surrogate):
                 chosen.append(position)
         return [self.rows[ranked[position]] for position in chosen]
 
-    def _present(self) -> tuple[Posterior, Floats, CostTransform]:
-        """The posterior, responses in its order, and what they stand for; with what is supposed."""
-        y, response = self._train()
-        posterior, y = (self._posterior, y) if self._belief is None else self._belief
-        return posterior, y, response
+    def _trained(self) -> Present:
+        """The posterior, the responses in its order, and what these stand for; with what is supposed."""
+        if self._present is None or not self._fit_at:  # or another pool was drawn
+            self._present = self._train()
+        return self._present
 
-    def _train(self) -> tuple[Floats, CostTransform]:
-        """Bring the posterior up to date.
-
-        Returns:
-            Responses in its order, and what they stand for.
-        """
+    def _train(self) -> Present:
+        """Bring the posterior up to date."""
         valid = np.flatnonzero(np.isfinite(self._costs))
-        knowledge = self._knowledge
         response = self._response(self._costs[valid])
         if len(valid) >= self._fit_at:
             self._fit(self._some(valid), response)
@@ -423,17 +389,17 @@ class Learner(Surrogate):
             self._posterior.add(self._features(self.rows[new]), self._variances(new, response))
             self._learnt = np.append(self._learnt, new)
         y = response.of(self._costs[self._learnt])
-        if knowledge is not None:
-            return np.append(knowledge.y, y), response
+        if self._knowledge is not None:
+            return self._posterior, np.append(self._knowledge.y, y), response
         y = y - self._by_traits(self.rows[self._learnt])
         others = self._joint.unlikely(self.rows[self._learnt])
         if self._joint.doubtful:
             self._slower = slowdown(self._posterior, others, y, response.scale)
-        return y - self._slower * others, response
+        return self._posterior, y - self._slower * others, response
 
     def _response(self, costs: Floats) -> CostTransform:
         if self._knowledge is not None:
-            return respond(costs, reach=self._knowledge.reach, scale=self._knowledge.scale, weight=TRUST)
+            return respond(costs, scale=self._knowledge.scale, weight=TRUST)
         if self._beliefs is not None:
             return respond(costs, scale=self._beliefs.scale, weight=SPREAD_KNOWN)
         return respond(costs)
@@ -448,9 +414,9 @@ class Learner(Surrogate):
             noise = np.append(np.zeros(len(knowledge.y)), noise)
         self._model = gaussian.fit(self._model, x, y, noise)
         if self.is_sampled:
-            self._redraw()
+            self._draw_pool()
         growth = REFIT if knowledge is None else REFIT_TASKS
-        self._fit_later(growth, int(np.isfinite(self._costs).sum()))
+        self._fit_at = next_fit(growth, int(np.isfinite(self._costs).sum()))
         self._posterior = Posterior(self._model, self._pool_features)
         self._posterior.add(x, noise)
         self._learnt = chosen
@@ -484,11 +450,6 @@ class Learner(Surrogate):
         if self._beliefs is None:
             return np.zeros(len(rows))
         return np.asarray(self._joint.traits(rows) @ self._beliefs.mean)
-
-    def _redraw(self) -> None:
-        """See ``Surrogate``."""
-        self._belief = None  # it is of another pool
-        super()._redraw()
 
 
 # --- A search of a joint space: trials are asked for, and what they gave is learnt.
@@ -554,8 +515,7 @@ class JointRun(ABC):
     def acquire(self, following: Callable[[int], Proposal | None]) -> list[Proposal]:
         """The next trials: as many as are measured at once, each chosen as if those before were measured.
 
-        Args:
-            following: takes how many trials are taken for measured, and chooses another.
+        ``following`` takes how many trials are taken for measured, and chooses another.
         """
         chosen: list[Proposal] = []
         while len(chosen) < self.search.parallel:

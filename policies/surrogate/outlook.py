@@ -50,10 +50,8 @@ def log_expected_hypervolume_improvement(
     [a_i, a_{i+1}] x (-oo, b_i], with a_0 = -oo, a_{n+1} and b_0 the reference. A point (u, v) adds to strip i
     ((a_{i+1} - u)+ - (a_i - u)+) (b_i - v)+, and as u and v are independent normal, its expectation is
     (EI(a_{i+1}) - EI(a_i)) EI(b_i), with the expected improvements of u below the ends and of v below b_i.
-    See Emmerich, Yang, Deutz, Wang and Fonseca, "A Multicriteria Generalization of Bayesian Global
-    Optimization" (2016), section 4, and Yang, Emmerich, Deutz and Baeck, "Efficient computation of expected
-    hypervolume improvement using box decomposition algorithms" (2019). Logarithms stay finite where the
-    expectation underflows.
+    See Yang, Emmerich, Deutz and Baeck, "Efficient computation of expected hypervolume improvement using box
+    decomposition algorithms" (2019). Logarithms stay finite where the expectation underflows.
 
     Args:
         mean: of the predicted costs, shape (m, 2).

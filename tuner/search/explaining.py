@@ -121,7 +121,7 @@ def _workload(
             "reasons": [f"no analytical answer: {why or 'compiling rules out what its kernel file states'}"],
             "candidates": [],
         }, notices
-    rows = [_row(rated, device.limits, prepared.kernel.roles) for rated in choice.table[:shown]]
+    rows = [_row(rated, device.limits, prepared.kernel.roles) for rated in choice.shortlist.compared[:shown]]
     return (
         document
         | {
