@@ -25,6 +25,7 @@ from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status
 from tuner.power.base import ClockControl, PowerSampler
 from tuner.power.clocks.control import LeasedPowerProfile, open_power_profiles
+from tuner.programs.beats import check_readings
 from tuner.programs.measuring import ProgramMeasurer, TracedRuns
 from tuner.programs.phases import WINDOW_S, PhaseMeasurer, StepWindows
 from tuner.programs.program import AS_FOUND, PROFILE, Program
@@ -166,6 +167,7 @@ def open_runs(
         if program.phase:
             choose_run_clocks(request, clocks, no_clocks)  # what cannot be is told before anything runs
             choose_run_limits(request, limits, no_limits)
+            check_readings(program.phase, [sampler.info for sampler in samplers])
             command = stack.enter_context(
                 running(program.rendered(program.space()[0])[0], Recorder(samplers, readable), ended)
             )

@@ -17,6 +17,7 @@ from tuner.model.trial import Energy, GpuSetting, Measurement, Status, Trial
 from tuner.model.units import lasting, percent_with_interval, si, with_uncertainty
 from tuner.power.base import ClockReading, Span
 from tuner.power.energy.spans import span_energy
+from tuner.programs.beats import BEAT, Beats, shows_beats
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
 from tuner.programs.program import Program
 from tuner.search.answer import TIMES_SCATTER, Outcome
@@ -33,15 +34,16 @@ _PAUSE = 3.0  # usual steps: a longer one holds something else, as an evaluation
 _MOST_PAUSES = 3  # in a window; steps that differ so much are all there is
 _CONTEXT_S = 30.0  # of samples before a window
 _PERIODS = 20.0  # of a sensor, in a window at least
+_REST = 0.1  # of the variance of steps, that is theirs at least
 _FEW, _FEW_SCATTER = 3, 0.01  # steps that say little of how steps differ; what is assumed then
 
 
 class StepWindows:
-    """Implements ``Windows`` by those of a running command, which marks its steps.
+    """Implements ``Windows`` by those of a running command, which marks its steps, or whose power shows them.
 
     Args:
         command: marks the beginning of each step.
-        phase: what it calls a step.
+        phase: what it calls a step; ``BEAT`` where it marks none.
         window_s: shortest window, before the sensors are asked.
         tell: takes a sentence for the user.
 
@@ -59,9 +61,13 @@ class StepWindows:
         self.least_s = max([window_s, *(_PERIODS * period_s for period_s in shown)])
         self._settle_s = max([_SETTLE * self.least_s, *(info.response.memory_s for info in infos)])
         self._late_s = max([0.0, *(info.period_s + info.response.delay_s for info in infos)])
-        self._silent_since_s = self._now()
+        self._beats: Beats | None = None
+        self._usual: GpuSetting | None = None  # that of the first window
+        if phase == BEAT:
+            self._beats = Beats(next(one for one in command.recorder.channels if shows_beats(one.info)), tell)
+        self._silent_since_s = self._now() if self._beats is None else math.inf
 
-    def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:  # noqa: ARG002 - is set by now
+    def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:
         """Wait until the GPU has settled, and then for so many steps, or so many seconds at most.
 
         Raises:
@@ -71,26 +77,33 @@ class StepWindows:
             channel.samples[:] = [one for one in channel.samples if one.time_s > self._now() - _CONTEXT_S]
         del self._command.recorder.clocks[:]
         self._attend(self._now() + self._settle_s)
+        if self._beats is not None:
+            self._usual = self._usual or trial.setting
+            self._beats.begin(self._now(), _most_slower(self._usual, trial.setting))
         begins_s = self._steps(most_s, times)
         self._command.edge()
         self._attend(self._now() + self._late_s)
         if not (each_s := _between(begins_s)):
             return ProgramRun(most_s, failure=(Status.TIMEOUT, f"no step ended in {most_s:.3g} s"), times=1)
         steps, mean_s = len(each_s), statistics.fmean(each_s)
-        scatter = statistics.stdev(each_s) / mean_s / math.sqrt(steps) if steps >= _FEW else _FEW_SCATTER
+        scatter = _FEW_SCATTER
+        if steps >= _FEW:
+            scatter = (
+                _scatter(each_s, self._beats.dated_s if self._beats else 0.0) / mean_s / math.sqrt(steps)
+            )
         energy, clock = self._energy(begins_s, scatter), self._clock(begins_s[0])
         return ProgramRun(mean_s, energy, clock=clock, scatter=scatter, times=steps)
 
     @property
     def over(self) -> bool:
-        """True once the program has ended."""
-        return self._command.exit_code is not None
+        """True once the program has ended, or its beat is lost."""
+        return self._command.exit_code is not None or (self._beats is not None and self._beats.lost)
 
     def rest(self) -> tuple[int, float]:
         """Wait for the end of the program; its steps until then, and their seconds."""
         self._command.stop_recording()
         steps, first_s, last_s = 0, 0.0, 0.0
-        while not self.over:
+        while self._command.exit_code is None:
             for time_s, label in self._command.attend(self._now() + _SILENT_S):
                 if label == self._phase:
                     first_s = first_s or time_s
@@ -103,12 +116,21 @@ class StepWindows:
             raise LimitReachedError("the program has ended")
         return marks
 
+    def _marks(self) -> list[tuple[float, str]]:
+        """Marks since the last look, after the time between two."""
+        marks = self._attend(self._now() + _LOOK_S)
+        if self._beats is None:
+            return marks
+        for channel in self._command.recorder.channels:
+            channel.poll()
+        return self._beats.marks(self._now())
+
     def _steps(self, most_s: float, times: int) -> list[float]:
         """Beginnings of steps in a row, and the end of the last one."""
         begins_s: list[float] = []
         paused, pauses = False, 0
         while len(begins_s) <= times and (paused or not begins_s or self._now() - begins_s[0] < most_s):
-            for time_s, label in self._attend(self._now() + _LOOK_S):
+            for time_s, label in self._marks():
                 self._silent_since_s = math.inf
                 if label != self._phase:
                     paused = paused or label != ended(self._phase)
@@ -155,6 +177,30 @@ class StepWindows:
 
 def _between(times_s: Sequence[float]) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times_s)]
+
+
+def _scatter(each_s: Sequence[float], dated_s: float) -> float:
+    """Standard deviation of steps, which over the root of their number is the uncertainty of their mean.
+
+    Where their beginnings are seen with an error of their own, a longer step follows a shorter one: that part
+    of the scatter is in the first and the last beginning alone.
+
+    Args:
+        each_s: steps in a row.
+        dated_s: standard uncertainty of a beginning, for which the scatter need not tell; 0 for none.
+    """
+    variance, mean_s = statistics.variance(each_s), statistics.fmean(each_s)
+    if not dated_s:
+        return math.sqrt(variance)
+    along = statistics.fmean((one - mean_s) * (other - mean_s) for one, other in itertools.pairwise(each_s))
+    seen = min(max(0.0, -2.0 * along), (1.0 - _REST) * variance)
+    return math.sqrt(variance - seen + max(seen, 2.0 * dated_s**2) / len(each_s))
+
+
+def _most_slower(usual: GpuSetting, setting: GpuSetting) -> float:
+    """Times that a step may take at a setting: as the clock falls, or the square of the power limit."""
+    slower = (usual.clock_mhz or 1) / (setting.clock_mhz or usual.clock_mhz or 1)
+    return slower * ((usual.power_limit_w or 1) / (setting.power_limit_w or usual.power_limit_w or 1)) ** 2
 
 
 # --- The search: windows at the settings that are asked for, each followed by one of the default.
