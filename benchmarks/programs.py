@@ -7,7 +7,7 @@ knows every clock without noise. All numbers are modelled; no GPU is needed, and
 
 With `--phases` each program is one run of two hours, whose steps of half a second scatter by 2 %, on a GPU
 that takes 2 % more joules once it is warm: clocks are chosen in windows of these steps. With `--beats` such a
-run marks no step: its power is shown by the modelled sensors, with a counter beside that of a server's GPU, and
+run marks no step: its power is shown by the modelled sensors, with a counter beside those of servers, and
 the beat is found there. A step that draws one power from its beginning to its end has none.
 
     python benchmarks/programs.py --out benchmarks/results/programs-modelled.json

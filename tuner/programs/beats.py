@@ -307,15 +307,16 @@ class Beats:
         """Learn what beats look like at the setting that is held; True where that is known."""
         if self._usual is None:
             return self._find(times_s, watts)
-        usual_s, seen_s = self._usual.period_s, float(times_s[-1] - times_s[0])
+        usual_s = self._usual.period_s
         longest_s = _SLOWER * self._slower * usual_s
-        self._due_s = times_s[-1] + usual_s / 2.0
+        latest = slice(int(np.searchsorted(times_s, times_s[-1] - _SEEN * longest_s - usual_s)), None)
+        seen_s, at_last = float(times_s[-1] - times_s[latest][0]), latest.start > 0
+        self._due_s = times_s[-1] + usual_s * (2.0 if at_last else 0.5)
         if seen_s < _SEEN * _SLOWER * usual_s:
             return False
-        at_last = seen_s >= _SEEN * longest_s
         found = [
-            _Follower.learnt(times_s, watts, period_s)
-            for period_s, _ in periods(times_s, watts, min(longest_s, seen_s / _SEEN), None)
+            _Follower.learnt(times_s[latest], watts[latest], period_s)
+            for period_s, _ in periods(times_s[latest], watts[latest], min(longest_s, seen_s / _SEEN), None)
             if period_s >= _FASTER * usual_s
         ]
         best = max(found, key=self._usual.likeness, default=None)
