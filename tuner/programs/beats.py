@@ -5,6 +5,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -214,7 +215,8 @@ _SEEN = 5.0  # beats, of which a shape is learnt
 _FASTER, _SLOWER = 0.95, 1.05  # than a setting may make a beat
 _ALIKE, _ALIKE_AT_LAST = 0.8, 0.6  # shapes of a beat at two settings
 _MISSED = 4  # beats in a row: it is lost
-_CHANGED = 0.05  # of a beat: it is another
+_CHANGED, _MOST_CHANGES = 0.05, 3  # of a beat: it is another; so often it is none
+_WELL = 0.01  # of the beats of a window, that its ends may be dated wrong
 
 
 def shows_beats(info: SensorInfo) -> bool:
@@ -247,13 +249,20 @@ class Beats:
         self._channel, self._tell = channel, tell
         self._usual: _Follower | None = None  # of beats at the default
         self._now: _Follower | None = None  # of those at the setting that is held
-        self._since_s, self._slower, self.lost = -math.inf, 1.0, False
+        self._since_s, self._slower, self._changes, self.lost = -math.inf, 1.0, 0, False
         self._seen_s, self._due_s = math.nan, 0.0  # the last beat, and the next look for an unknown one
 
     @property
     def dated_s(self) -> float:
         """Standard uncertainty of the beginning of a beat, by which it may differ from what is seen of it."""
         return _DATED * self._channel.info.period_s
+
+    @property
+    def least(self) -> int:
+        """Beats of a window at least, which are as long as they seem to within a hundredth."""
+        if self._usual is None:
+            return 1
+        return math.ceil(math.sqrt(2.0) * self.dated_s / (_WELL * self._usual.period_s))
 
     def begin(self, since_s: float, slower: float) -> None:
         """Mark beats from a time on, at a setting that makes them so many times as long at most."""
@@ -278,9 +287,7 @@ class Beats:
                     f"--phase {BEAT}: what {info.name} shows has not repeated {lasting}; mark steps by"
                     " tuner.phase(), and name them"
                 )
-            self._tell(f"beware: no beat {lasting}: the program goes on at its usual clock")
-            self.lost = True
-            raise LimitReachedError("its beat is lost")
+            self._lose(f"no beat {lasting}")
         if self._now is None and now_s < self._due_s:
             return []
         late_s = info.response.delay_s + info.response.mean_age_s
@@ -339,5 +346,13 @@ class Beats:
             self._tell(f"{told}: a beat, by which time and joules are counted")
         elif abs(period_s / self._usual.period_s - 1.0) > _CHANGED:
             self._tell(f"{told} now, and no more every {si(self._usual.period_s, 's')}")
+            self._changes += 1
+            if self._changes == _MOST_CHANGES:
+                self._lose("the beat changes again and again")
         self._usual, self._slower = self._now, 1.0
         return True
+
+    def _lose(self, why: str) -> NoReturn:
+        self._tell(f"beware: {why}: the program goes on at its usual clock")
+        self.lost = True
+        raise LimitReachedError("its beat is lost")

@@ -80,6 +80,7 @@ class StepWindows:
         if self._beats is not None:
             self._usual = self._usual or trial.setting
             self._beats.begin(self._now(), _most_slower(self._usual, trial.setting))
+            most_s, times = most_s * max(1.0, self._beats.least / times), max(times, self._beats.least)
         begins_s = self._steps(most_s, times)
         self._command.edge()
         self._attend(self._now() + self._late_s)
@@ -126,8 +127,8 @@ class StepWindows:
         return self._beats.marks(self._now())
 
     def _steps(self, most_s: float, times: int) -> list[float]:
-        """Beginnings of steps in a row, and the end of the last one."""
-        begins_s: list[float] = []
+        """Beginnings of steps in a row, and the end of the last one; of beats that come and go the most."""
+        begins_s, most = list[float](), list[float]()
         paused, pauses = False, 0
         while len(begins_s) <= times and (paused or not begins_s or self._now() - begins_s[0] < most_s):
             for time_s, label in self._marks():
@@ -137,6 +138,10 @@ class StepWindows:
                     continue
                 if each_s := _between(begins_s):
                     paused = paused or time_s - begins_s[-1] > _PAUSE * statistics.median(each_s)
+                if self._beats is not None and paused:
+                    most = max(most, begins_s, key=len)
+                    if pauses == _MOST_PAUSES:
+                        return most
                 if not begins_s or (paused and pauses < _MOST_PAUSES):
                     pauses += bool(begins_s)
                     begins_s = []
@@ -150,7 +155,7 @@ class StepWindows:
                     f" `with tuner.phase({self._phase!r}):` around each, or by"
                     f" `echo {self._phase} > $TUNER_MARKS`"
                 )
-        return begins_s[: times + 1]
+        return max(begins_s[: times + 1], most, key=len)
 
     def _energy(self, begins_s: Sequence[float], scatter: float) -> Energy | None:
         """Joules of a step; None where a reading gave too little."""
@@ -217,7 +222,8 @@ _MOST_BEFORE = 6  # windows until it has
 _TRIES = 3
 _CHANGED = 0.05  # of the default from a window to the next: the work is another one
 _PROBE_S = 1.0
-_PART = 0.2  # of the bound that a probe may be off by
+_UNSURE = 1.5  # standard uncertainties of a probe, that it may be off by
+_NOT_YET, _BEGUN = 0.5, 0.75  # of how far a program may follow, that it will, by whether it has before
 _PERHAPS = 1.4  # times the bound: a probe that is slower is so not by chance
 _LEAST_BOUND = 0.002  # a smaller one is not told from chance by a probe
 _SURE = 4.0  # times the scatter of a probe, the bound
@@ -407,25 +413,34 @@ class PhaseMeasurer(ProgramMeasurer):
         bound = max(self._slower or 0.0, _LEAST_BOUND)
         if len(set(values)) <= 1:
             return tuple(values)
-        at, slow = values[0], 0.0
-        steps = max(self._times * _PROBE_S / self._window_s, (_SURE * self._step_scatter / bound) ** 2, _FEW)
-        steps = min(self._times, math.ceil(steps))
+        at, slow, unsure = values[0], 0.0, _UNSURE * self._step_scatter / math.sqrt(self._times)
+        least = max(self._times * _PROBE_S / self._window_s, (_SURE * self._step_scatter / bound) ** 2, _FEW)
+        steps = short = min(self._times, math.ceil(least))
         while at > values[-1]:
-            least = max(values[-1], at * (1.0 + max(0.0, slow) + _PART * bound) / ratio)
-            nearest = max((stone for stone in stones if stone < at), default=at)
-            if nearest < least:
+            taken = 1.0 + max(0.0, slow) + unsure
+            surely = max(values[-1], at * taken / ratio)
+            to = min((stone for stone in stones if surely <= stone < at), default=0)
+            if not to:
+                to = max((stone for stone in stones if stone < at), default=at)
                 followed = 1.0 if at == values[0] else min(1.0, max(0.0, slow) / (values[0] / at - 1.0))
-                likely = 1.0 + 0.5 * (1.0 + followed) * (at / nearest - 1.0)
-                if nearest == at or (1.0 + max(0.0, slow) + _PART * bound) * likely > ratio:
+                follows = followed + (1.0 - followed) * (_BEGUN if slow > unsure else _NOT_YET)
+                likely = 1.0 + follows * (at / to - 1.0)
+                if at != values[0] and steps < self._times:
+                    to = at  # a longer look at it, before one that is not known to be safe
+                elif to == at or taken * likely > ratio:
                     return tuple(value for value in values if value >= at)
-            at = min((stone for stone in stones if least <= stone < at), default=nearest)
-            setting = replace(self._default, **{name: at})
-            with self._setting.held(setting):
-                run = self._window(setting, steps, (1.0 + 2.0 * bound) * self._latest.duration_s * steps)
+            steps = self._times if to == at else short
+            at, unsure = to, _UNSURE * self._step_scatter * math.sqrt(1.0 / steps + 1.0 / self._times)
+            with self._setting.held(replace(self._default, **{name: at})):
+                run = self._window(
+                    replace(self._default, **{name: at}),
+                    steps,
+                    (1.0 + 2.0 * bound) * self._latest.duration_s * steps,
+                )
             slow = run.duration_s / self._latest.duration_s - 1.0
             if run.failure is not None or slow > bound:
-                least = at if slow < _PERHAPS * bound and run.failure is None else at + 1
-                return tuple(value for value in values if value >= least)
+                least_value = at if slow < _PERHAPS * bound and run.failure is None else at + 1
+                return tuple(value for value in values if value >= least_value)
         return tuple(values)
 
     def keep(self, outcome: Outcome) -> None:
