@@ -66,7 +66,7 @@ def test_a_beat_is_found_within_its_error(
 def test_noise_has_no_beat(kept: float, period_s: float) -> None:
     """Of forty stretches of noise of any colour, on a power that rises as a GPU gets warm, not one."""
     random = np.random.default_rng(7)
-    times_s = np.arange(1000) * period_s
+    times_s = period_s * np.arange(1000, dtype=np.float64)
     for _ in range(40):
         fresh = random.standard_normal(len(times_s))
         noise = list(itertools.accumulate(fresh, lambda before, now: kept * before + now))
@@ -123,7 +123,7 @@ class Drawing:
 
     def poll(self) -> list[Sample]:
         first, self._shown = self._shown, int(self._now_s / self.info.period_s)
-        times_s = np.arange(first + 1, self._shown + 1) * self.info.period_s
+        times_s = self.info.period_s * np.arange(first + 1, self._shown + 1, dtype=np.float64)
         watts = shown_watts(PowerCurve.of_load(self._busy, 120.0, 400.0), times_s, self.info.response)
         watts = watts + 0.3 * np.sin(1e4 * times_s**2)  # what is no beat
         return [Sample(*each) for each in zip(times_s.tolist(), watts.tolist(), strict=True)]

@@ -272,6 +272,10 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("run", "--phase", "step", "--clocks", "1", "--", "no-such", "x"), "no such program"),
         (("run", "--phase", "step", "--clocks", "1", "--", "false"), "does not have 1 MHz"),
         (("run", "--phase", "x" * 120, "--clocks", "900", "--", "true"), "give it a short name"),
+        (
+            ("run", "--phase", "beat", "--sensor", "nvml-energy-counter", "--clocks", "900", "--", "true"),
+            "no reading shows the power",
+        ),
         (("run", "--window", "3", "--clocks", "900", "--", "true"), "--window 3: whole runs"),
         (("run", "--let", "x", "--", "true"), "write NAME=VALUE"),
         (("run", "--let", "x=1", "--", "true"), "nothing in the command says {x}"),
@@ -296,6 +300,16 @@ def test_what_cannot_be_is_refused(tuned: Tuned, words: tuple[str, ...], says: s
     assert result.exit_code == 2, result.output
     assert says in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
+    assert tuned.state.locked_max_mhz == 0
+
+
+def test_a_program_that_ends_before_its_beat_is_found(tuned: Tuned) -> None:
+    """Its own exit code is passed on, with the reason that nothing was tuned."""
+    result = tuner(
+        "program", "run", *FIRST, "--phase", "beat", "--clocks", "900,1500", "--", "sh", "-c", "exit 3"
+    )
+    assert result.exit_code == 3
+    assert "the program has ended before anything was known of it" in " ".join(result.stderr.split())
     assert tuned.state.locked_max_mhz == 0
 
 

@@ -104,7 +104,7 @@ _PLACES = (np.arange(_POINTS) + 0.5) / _POINTS - 0.5
 
 @dataclass
 class _Follower:
-    """What follows beats.
+    """Follower of beats, one after the other.
 
     Attributes:
         period_s: of late.
@@ -161,7 +161,7 @@ class _Follower:
 
 
 def found_beat(times_s: Array, watts: Array, least_s: float) -> tuple[float, float, _Follower] | None:
-    """The beat of the latest samples, its standard uncertainty, and what follows it; None for none.
+    """The beat of the latest samples, its standard uncertainty, and its follower; None for none.
 
     It is found in one stretch, and counts if the next one has it, too: the same within their uncertainties.
 

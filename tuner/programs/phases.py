@@ -407,8 +407,8 @@ class PhaseMeasurer(ProgramMeasurer):
 
         A program gets slower by no more than a clock does, or than twice what a power limit does: each step
         down is as far as keeps within twice the bound by that, and by what was seen of the one before. Where
-        values lie too far apart for that, a program that has not followed them so far is taken to follow
-        them half as far as it may.
+        values lie too far apart for that, the last one is looked at for longer, and a program that has not
+        followed them so far is taken to follow them half as far as it may; one that has begun to, by more.
         """
         bound = max(self._slower or 0.0, _LEAST_BOUND)
         if len(set(values)) <= 1:
@@ -431,16 +431,13 @@ class PhaseMeasurer(ProgramMeasurer):
                     return tuple(value for value in values if value >= at)
             steps = self._times if to == at else short
             at, unsure = to, _UNSURE * self._step_scatter * math.sqrt(1.0 / steps + 1.0 / self._times)
-            with self._setting.held(replace(self._default, **{name: at})):
-                run = self._window(
-                    replace(self._default, **{name: at}),
-                    steps,
-                    (1.0 + 2.0 * bound) * self._latest.duration_s * steps,
-                )
+            setting = replace(self._default, **{name: at})
+            with self._setting.held(setting):
+                run = self._window(setting, steps, (1.0 + 2.0 * bound) * self._latest.duration_s * steps)
             slow = run.duration_s / self._latest.duration_s - 1.0
             if run.failure is not None or slow > bound:
-                least_value = at if slow < _PERHAPS * bound and run.failure is None else at + 1
-                return tuple(value for value in values if value >= least_value)
+                least = at if slow < _PERHAPS * bound and run.failure is None else at + 1
+                return tuple(value for value in values if value >= least)
         return tuple(values)
 
     def keep(self, outcome: Outcome) -> None:
