@@ -242,6 +242,7 @@ class Beats:
         tell: takes a sentence for the user.
 
     Attributes:
+        slower: times that a beat takes at most, at the setting that is held, of the default's.
         lost: True once there has been none for long.
     """
 
@@ -249,7 +250,7 @@ class Beats:
         self._channel, self._tell = channel, tell
         self._usual: _Follower | None = None  # of beats at the default
         self._now: _Follower | None = None  # of those at the setting that is held
-        self._since_s, self._slower, self._changes, self.lost = -math.inf, 1.0, 0, False
+        self._since_s, self.slower, self._changes, self.lost = -math.inf, 1.0, 0, False
         self._seen_s, self._due_s = math.nan, 0.0  # the last beat, and the next look for an unknown one
 
     @property
@@ -266,9 +267,9 @@ class Beats:
 
     def begin(self, since_s: float, slower: float) -> None:
         """Mark beats from a time on, at a setting that makes them so many times as long at most."""
-        if self._slower <= 1.0:
+        if self.slower <= 1.0:
             self._usual = self._now or self._usual
-        self._since_s, self._slower, self._now, self._due_s = since_s, slower, None, 0.0
+        self._since_s, self.slower, self._now, self._due_s = since_s, slower, None, 0.0
 
     def marks(self, now_s: float) -> list[tuple[float, str]]:
         """Beginnings of beats that samples have shown since the last call; ``LOST`` where there is none.
@@ -315,7 +316,7 @@ class Beats:
         if self._usual is None:
             return self._find(times_s, watts)
         usual_s = self._usual.period_s
-        longest_s = _SLOWER * self._slower * usual_s
+        longest_s = _SLOWER * self.slower * usual_s
         latest = slice(int(np.searchsorted(times_s, times_s[-1] - _SEEN * longest_s - usual_s)), None)
         seen_s, at_last = float(times_s[-1] - times_s[latest][0]), latest.start > 0
         self._due_s = times_s[-1] + usual_s * (2.0 if at_last else 0.5)
@@ -349,7 +350,7 @@ class Beats:
             self._changes += 1
             if self._changes == _MOST_CHANGES:
                 self._lose("the beat changes again and again")
-        self._usual, self._slower = self._now, 1.0
+        self._usual, self.slower = self._now, 1.0
         return True
 
     def _lose(self, why: str) -> NoReturn:

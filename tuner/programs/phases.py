@@ -15,7 +15,7 @@ from tuner.measurement.settle import SettingLock
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, GpuSetting, Measurement, Status, Trial
 from tuner.model.units import lasting, percent_with_interval, si, with_uncertainty
-from tuner.power.base import ClockReading, Span
+from tuner.power.base import ClockReading, Span, SpanEnergy
 from tuner.power.energy.spans import span_energy
 from tuner.programs.beats import BEAT, Beats, shows_beats
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
@@ -29,11 +29,13 @@ from tuner.system.marks import ended
 
 _LOOK_S = 0.05  # between two looks at the marks, which are dated as they come
 _SILENT_S = 60.0  # without a mark: the user may have forgotten them
+_NO_BEAT_S = 20.0  # at another setting than the default's: its window has failed
 _SETTLE = 0.2  # of a window, after clock or limit has changed: a limit's controller takes tenths of a second
 _PAUSE = 3.0  # usual steps: a longer one holds something else, as an evaluation
 _MOST_PAUSES = 3  # in a window; steps that differ so much are all there is
 _CONTEXT_S = 30.0  # of samples before a window
 _PERIODS = 20.0  # of a sensor, in a window at least
+_GROUPS = 10  # of steps in a window, that tell how joules scatter
 _REST = 0.1  # of the variance of steps, that is theirs at least
 _FEW, _FEW_SCATTER = 3, 0.01  # steps that say little of how steps differ; what is assumed then
 
@@ -129,7 +131,7 @@ class StepWindows:
     def _steps(self, most_s: float, times: int) -> list[float]:
         """Beginnings of steps in a row, and the end of the last one; of beats that come and go the most."""
         begins_s, most = list[float](), list[float]()
-        paused, pauses = False, 0
+        paused, pauses, seen_s = False, 0, self._now()
         while len(begins_s) <= times and (paused or not begins_s or self._now() - begins_s[0] < most_s):
             for time_s, label in self._marks():
                 self._silent_since_s = math.inf
@@ -147,7 +149,9 @@ class StepWindows:
                     begins_s = []
                     self._command.edge()
                 begins_s.append(time_s)
-                paused = False
+                paused, seen_s = False, self._now()
+            if self._beats is not None and self._beats.slower > 1.0 and self._now() - seen_s > _NO_BEAT_S:
+                break  # what the default has may not be seen here, or the program does something else
             if self._now() - self._silent_since_s > _SILENT_S:
                 self._silent_since_s = math.inf
                 self._tell(
@@ -158,20 +162,35 @@ class StepWindows:
         return max(begins_s[: times + 1], most, key=len)
 
     def _energy(self, begins_s: Sequence[float], scatter: float) -> Energy | None:
-        """Joules of a step; None where a reading gave too little."""
-        span, steps = Span(begins_s[0], begins_s[-1], starts=False, ends=False), len(begins_s) - 1
+        """Joules of a step; None where a reading gave too little.
+
+        Groups of steps in a row tell how their joules scatter. That counts where a sensor sees all of the
+        time, as the noise of its samples cannot be told from what short steps draw in turn.
+        """
+        energies, steps = self._spent(begins_s[0], begins_s[-1]), len(begins_s) - 1
+        joules = math.fsum(energy.joules for energy in energies)
+        if joules <= 0.0:
+            return None
+        sigma_j = math.hypot(*(energy.sigma_j for energy in energies), scatter * joules)
+        groups = begins_s[: steps // _GROUPS * _GROUPS + 1 : max(1, steps // _GROUPS)]
+        if steps >= _GROUPS and all(one.info.response.averages for one in self._command.recorder.channels):
+            each = [self._spent(*edges_s) for edges_s in itertools.pairwise(groups)]
+            each_j = [math.fsum(energy.joules for energy in one) for one in each]
+            if all(each):
+                seen = statistics.stdev(each_j) / statistics.fmean(each_j) / math.sqrt(len(each_j))
+                sigma_j = min(sigma_j, seen * joules)
+        sensors = "+".join(energy.sensor for energy in energies)
+        scope = "+".join(energy.scope for energy in energies)
+        return Energy(joules / steps, sigma_j / steps, joules / (begins_s[-1] - begins_s[0]), sensors, scope)
+
+    def _spent(self, begin_s: float, end_s: float) -> list[SpanEnergy]:
+        """Energies of GPU and host between two times; none where a reading gave too little."""
         channels = self._command.recorder.channels
         of_gpu = [(one.info, one.samples) for one in channels if not is_of_host(one.info)]
         parts = [of_gpu, *([(one.info, one.samples)] for one in channels if is_of_host(one.info))]
+        span = Span(begin_s, end_s, starts=False, ends=False)
         energies = [span_energy(readings, span) for readings in parts if readings]
-        known = [energy for energy in energies if energy is not None]
-        joules = math.fsum(energy.joules for energy in known)
-        if not known or len(known) < len(energies) or joules <= 0.0:
-            return None
-        sigma_j = math.hypot(*(energy.sigma_j for energy in known), scatter * joules)
-        sensors = "+".join(energy.sensor for energy in known)
-        scope = "+".join(energy.scope for energy in known)
-        return Energy(joules / steps, sigma_j / steps, joules / span.duration_s, sensors, scope)
+        return [] if None in energies else [energy for energy in energies if energy is not None]
 
     def _clock(self, since_s: float) -> ClockReading:
         seen = [reading for time_s, reading in self._command.recorder.clocks if time_s >= since_s]
@@ -215,7 +234,7 @@ WINDOW_S = 5.0
 
 _LEAST_STEPS = 8
 _FIRST_STEPS = 4  # that tell how long a window of so many seconds is
-_MOST_TIMES = 4  # windows may be longer than that, where steps differ much from each other
+_MOST_TIMES, _MOST_OF_BOUND = 3, 4  # longer a window may be, where steps differ much; under a bound
 _SCATTER, _SCATTER_OF_BOUND = 0.004, 0.003  # of a window's time, without a bound on it and with one
 _FLAT = 0.02  # windows of a default that has settled differ by no more
 _MOST_BEFORE = 6  # windows until it has
@@ -352,7 +371,9 @@ class PhaseMeasurer(ProgramMeasurer):
 
     def _settled_default(self) -> ProgramRun:
         """A window of the default like the one before it, as long as the scatter of its steps asks for."""
-        scatter = _SCATTER if self._slower is None else _SCATTER_OF_BOUND
+        scatter, most = (
+            (_SCATTER, _MOST_TIMES) if self._slower is None else (_SCATTER_OF_BOUND, _MOST_OF_BOUND)
+        )
         with self._setting.held(self._default):
             run = self._window(self._default, _FIRST_STEPS, math.inf)
             for _ in range(_MOST_BEFORE):
@@ -361,7 +382,7 @@ class PhaseMeasurer(ProgramMeasurer):
                 self._times = math.ceil(least)
                 run = self._window(self._default, self._times, math.inf)
                 self._step_scatter = (run.scatter or 0.0) * math.sqrt(run.times or 1)
-                wanted = math.ceil(min(_MOST_TIMES * least, (self._step_scatter / scatter) ** 2))
+                wanted = math.ceil(min(most * least, (self._step_scatter / scatter) ** 2))
                 if wanted > self._times:
                     self._times = wanted
                     run = self._window(self._default, self._times, math.inf)
