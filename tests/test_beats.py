@@ -100,7 +100,7 @@ class Drawing:
     exit_code, info, due_s = None, RING, 0.0
 
     def __init__(self, step_s: float, then: dict[float, float] | None = None) -> None:
-        self.step_s, self._then = step_s, dict(then or {})
+        self.step_s, self.then = step_s, dict(then or {})
         self._now_s = self._drawn_s = 0.0
         self._busy = [(-1.0, -0.9)]
         self._shown = 0
@@ -111,8 +111,8 @@ class Drawing:
 
     def attend(self, until_s: float) -> list[tuple[float, str]]:
         while self._drawn_s < until_s:
-            for after_s in [after_s for after_s in self._then if after_s <= self._drawn_s]:
-                self.step_s = self._then.pop(after_s)
+            for after_s in [after_s for after_s in self.then if after_s <= self._drawn_s]:
+                self.step_s = self.then.pop(after_s)
             if self.step_s:
                 self._busy.append((self._drawn_s, self._drawn_s + 0.7 * self.step_s))
             self._drawn_s += self.step_s or 0.5
@@ -173,7 +173,7 @@ def test_a_pause_between_beats_begins_a_window_anew() -> None:
     windows, told = windows_of(drawing)
     windows(TOP, 1e9, 12)
     begun_s = drawing.now_s()
-    drawing._then = {begun_s + 4.0: 0.0, begun_s + 19.0: 0.4}
+    drawing.then = {begun_s + 4.0: 0.0, begun_s + 19.0: 0.4}
     run = windows(TOP, 10.0, 12)
     assert drawing.now_s() > begun_s + 19.0
     assert run.times == 12
@@ -181,12 +181,13 @@ def test_a_pause_between_beats_begins_a_window_anew() -> None:
     assert len(told) == 1
 
 
-def test_a_beat_that_changes_is_told() -> None:
-    """Another batch size at the same clock: the beat that there is now counts."""
+@pytest.mark.parametrize("after_s", [0.0, 4.0])
+def test_a_beat_that_changes_is_told(after_s: float) -> None:
+    """Another batch size at the same clock, before a window or in it: the beat that there is now counts."""
     drawing = Drawing(0.4)
     windows, told = windows_of(drawing)
     windows(TOP, 1e9, 12)
-    drawing.step_s = 0.7
+    drawing.then = {drawing.now_s() + after_s: 0.7}
     run = windows(TOP, 1e9, 12)
     assert run.duration_s == pytest.approx(0.7, rel=0.003)
     assert "the power repeats every 700." in told[-1]
@@ -194,13 +195,15 @@ def test_a_beat_that_changes_is_told() -> None:
 
 
 def test_a_beat_that_is_lost_ends_the_search() -> None:
-    """The program goes on as it was, and what was found counts."""
+    """At another clock it fails a window; where there is none at the usual one either, no more are made."""
     drawing = Drawing(0.4)
     windows, told = windows_of(drawing)
     windows(TOP, 1e9, 12)
     drawing.step_s, begun_s = 0.0, drawing.now_s()
+    assert windows(LOW, 1e9, 12).failure is not None
+    assert drawing.now_s() - begun_s < 30.0
     with pytest.raises(LimitReachedError):
-        windows(LOW, 1e9, 12)
+        windows(TOP, 1e9, 12)
     assert GIVE_UP_S - 5.0 < drawing.now_s() - begun_s < GIVE_UP_S + 5.0
     assert windows.over
     assert "no beat in 5 minutes" in told[-1]

@@ -186,8 +186,8 @@ def found_beat(times_s: Array, watts: Array, least_s: float) -> tuple[float, flo
             continue
         if rough[1] < least_s:
             raise InputError(
-                f"the power repeats every {si(rough[1], 's')}, and no beat below {si(least_s, 's')} can be"
-                f" followed, as the sensor shows power every {si(update_s, 's')}"
+                f"--phase {BEAT}: the power repeats every {si(rough[1], 's')}, and no beat below"
+                f" {si(least_s, 's')} can be followed, as the sensor shows power every {si(update_s, 's')}"
             )
         means_s, sigmas_s = [], []
         for part in parts:
@@ -251,7 +251,8 @@ class Beats:
         self._usual: _Follower | None = None  # of beats at the default
         self._now: _Follower | None = None  # of those at the setting that is held
         self._since_s, self.slower, self._changes, self.lost = -math.inf, 1.0, 0, False
-        self._seen_s, self._due_s = math.nan, 0.0  # the last beat, and the next look for an unknown one
+        self._seen_s, self._missed = math.nan, 0  # the last beat, and how many after it were none
+        self._due_s = 0.0  # the next look for one that is not known
 
     @property
     def dated_s(self) -> float:
@@ -269,7 +270,7 @@ class Beats:
         """Mark beats from a time on, at a setting that makes them so many times as long at most."""
         if self.slower <= 1.0:
             self._usual = self._now or self._usual
-        self._since_s, self.slower, self._now, self._due_s = since_s, slower, None, 0.0
+        self._since_s, self.slower, self._now, self._due_s, self._missed = since_s, slower, None, 0.0, 0
 
     def marks(self, now_s: float) -> list[tuple[float, str]]:
         """Beginnings of beats that samples have shown since the last call; ``LOST`` where there is none.
@@ -300,14 +301,14 @@ class Beats:
         watts = np.array([sample.value for sample in fresh])
         if self._now is None and not self._learn(times_s, watts):
             return []
-        marks, missed = list[tuple[float, str]](), 0
+        marks: list[tuple[float, str]] = []
         for middle_s, is_beat in self._now.beats(times_s, watts) if self._now is not None else ():
             marks.append((middle_s, BEAT if is_beat else LOST))
-            missed = 0 if is_beat else missed + 1
+            self._missed = 0 if is_beat else self._missed + 1
             if is_beat:
                 self._seen_s = middle_s
-            if missed == _MISSED:
-                self._now, self._since_s = None, middle_s
+            if self._missed == _MISSED:
+                self._now, self._since_s, self._missed = None, middle_s, 0
                 break
         return marks
 
