@@ -214,3 +214,11 @@ def test_a_program_without_a_beat_is_told() -> None:
     windows, _ = windows_of(Drawing(0.0))
     with pytest.raises(InputError, match=r"has not repeated in 5 minutes; mark steps by tuner\.phase"):
         windows(TOP, 1e9, 12)
+
+
+def test_a_slow_sensor_shows_slow_beats() -> None:
+    """Few samples are enough where beats are long."""
+    slow = SensorInfo("slow", "stream", "gpu", 0.3, response=Response("boxcar", window_s=0.3))
+    found = found_beat(*shown(drawn(np.full(60, 2.9)), slow, 0.002, 1), 4.0 * slow.period_s)
+    assert found is not None
+    assert found[0] == pytest.approx(2.9, rel=0.01)

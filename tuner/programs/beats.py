@@ -64,10 +64,11 @@ def periods(
     bins = np.arange(len(power))
     lines = bins > 2 * size * step_s / (1.5 * longest_s)
     if chance is not None:
-        blocks = len(bins) // _NEAR * _NEAR
+        near = min(_NEAR, len(bins))
+        blocks = len(bins) // near * near
         for each in (power, power * np.sin(np.pi * bins / (2 * size)) ** 2):
-            near, at = (np.median(some[:blocks].reshape(-1, _NEAR), axis=1) for some in (each, bins))
-            lines &= each > np.interp(bins, at, near) / math.log(2.0) * math.log(len(bins) / chance)
+            usual, at = (np.median(some[:blocks].reshape(-1, near), axis=1) for some in (each, bins))
+            lines &= each > np.interp(bins, at, usual) / math.log(2.0) * math.log(len(bins) / chance)
     of_lines, of_taper = (
         np.fft.irfft(spectrum, 2 * size * _FINER)[: size * _FINER // 2]
         for spectrum in (power * lines, np.abs(np.fft.rfft(taper, 2 * size)) ** 2)

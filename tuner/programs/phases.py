@@ -35,7 +35,7 @@ _PAUSE = 3.0  # usual steps: a longer one holds something else, as an evaluation
 _MOST_PAUSES = 3  # in a window; steps that differ so much are all there is
 _CONTEXT_S = 30.0  # of samples before a window
 _PERIODS = 20.0  # of a sensor, in a window at least
-_GROUPS = 10  # of steps in a window, that tell how joules scatter
+_GROUPS, _LEAST_SCATTER = 10, 0.001  # of steps in a window, that tell how joules scatter; a least one
 _REST = 0.1  # of the variance of steps, that is theirs at least
 _FEW, _FEW_SCATTER = 3, 0.01  # steps that say little of how steps differ; what is assumed then
 
@@ -178,7 +178,7 @@ class StepWindows:
             each_j = [math.fsum(energy.joules for energy in one) for one in each]
             if all(each):
                 seen = statistics.stdev(each_j) / statistics.fmean(each_j) / math.sqrt(len(each_j))
-                sigma_j = min(sigma_j, seen * joules)
+                sigma_j = min(sigma_j, max(seen, _LEAST_SCATTER) * joules)
         sensors = "+".join(energy.sensor for energy in energies)
         scope = "+".join(energy.scope for energy in energies)
         return Energy(joules / steps, sigma_j / steps, joules / (begins_s[-1] - begins_s[0]), sensors, scope)
