@@ -97,10 +97,11 @@ class Drawing:
         then: times after which it is another.
     """
 
-    exit_code, info, due_s = None, RING, 0.0
+    exit_code, due_s = None, 0.0
 
-    def __init__(self, step_s: float, then: dict[float, float] | None = None) -> None:
-        self.step_s, self.then = step_s, dict(then or {})
+    def __init__(self, step_s: float, info: SensorInfo = RING) -> None:
+        self.step_s, self.info = step_s, info
+        self.then: dict[float, float] = {}
         self._now_s = self._drawn_s = 0.0
         self._busy = [(-1.0, -0.9)]
         self._shown = 0
@@ -153,6 +154,16 @@ def test_a_window_of_beats_tells_how_long_they_are(slower: float) -> None:
         assert run.duration_s == pytest.approx(step_s, rel=0.003)
         assert run.energy is not None
         assert run.energy.joules == pytest.approx(step_s * (0.7 * 400.0 + 0.3 * 120.0), rel=0.01)
+
+
+def test_joules_are_as_sure_as_steps_are_alike() -> None:
+    """A sensor of few samples a step shows a power that jumps: that is no noise of whole steps."""
+    windows, _ = windows_of(Drawing(0.73, RAIL))
+    windows(TOP, 1e9, 4)
+    energy = windows(TOP, 1e9, 20).energy
+    assert energy is not None
+    assert energy.uncertainty_j < 0.01 * energy.joules
+    assert energy.joules == pytest.approx(0.73 * (0.7 * 400.0 + 0.3 * 120.0), rel=0.01)
 
 
 def test_a_slow_window_is_cut() -> None:
