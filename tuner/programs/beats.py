@@ -334,7 +334,7 @@ class Beats:
         if best is not None and self._usual.likeness(best) >= alike:
             self._now = best
             return True
-        return at_last and self._find(times_s, watts)
+        return at_last and self.slower <= 1.0 and self._find(times_s, watts)  # else it may be the clock
 
     def _find(self, times_s: Array, watts: Array) -> bool:
         """Look for a beat that is not known."""
@@ -352,7 +352,7 @@ class Beats:
             self._changes += 1
             if self._changes == _MOST_CHANGES:
                 self._lose("the beat changes again and again")
-        self._usual, self.slower = self._now, 1.0
+        self._usual = self._now
         return True
 
     def _lose(self, why: str) -> NoReturn:
