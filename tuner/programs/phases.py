@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Protocol
 
 from tuner.devices.sensors import is_of_host
@@ -12,6 +12,7 @@ from tuner.joules.traces import RunningCommand
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.paired import scaled_energy
 from tuner.measurement.settle import SettingLock
+from tuner.model.errors import InputError
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, GpuSetting, Measurement, Status, Trial
 from tuner.model.units import lasting, percent_with_interval, si, with_uncertainty
@@ -244,6 +245,7 @@ _PROBE_S = 1.0
 _UNSURE = 1.5  # standard uncertainties of a probe, that it may be off by
 _NOT_YET, _BEGUN = 0.5, 0.75  # of how far a program may follow, that it will, by whether it has before
 _PERHAPS = 1.4  # times the bound: a probe that is slower is so not by chance
+_ODD = 0.05  # of a beat, that it may be off from what a clock can make of it
 _LEAST_BOUND = 0.002  # a smaller one is not told from chance by a probe
 _SURE = 4.0  # times the scatter of a probe, the bound
 
@@ -314,6 +316,7 @@ class PhaseMeasurer(ProgramMeasurer):
         self._default = GpuSetting(*highest)
         self._first = self._latest = run = self._settled_default()
         self._default_s = run.duration_s
+        self._beats_s = {self._default: run.duration_s}
         self._tell(
             f"a {self._program.phase} takes {si(run.duration_s, 's')}; a window is {self._times} of them,"
             f" {lasting(run.duration_s * self._times)}"
@@ -344,6 +347,7 @@ class PhaseMeasurer(ProgramMeasurer):
 
         Raises:
             ClockError: the trial's clock or limit could not be set, held or restored.
+            InputError: see ``_check_beat``.
             LimitReachedError: the program has ended.
         """
         if trial.setting == self._default:
@@ -363,8 +367,28 @@ class PhaseMeasurer(ProgramMeasurer):
         run = self._at(trial.setting)
         if trial not in self._known and run.failure is None:
             run = self._beside_default(trial, run)
+            if self._program.phase == BEAT and run.failure is None and not run.notes:
+                self._check_beat(trial.setting, run.duration_s)
         self._known.add(trial)
         return self._measurement(run)
+
+    def _check_beat(self, setting: GpuSetting, beat_s: float) -> None:
+        """Refuse beats that no time of steps can be: shorter at a lower clock, or longer by more than that.
+
+        Steps that are too short for the sensor look like longer ones, which any clock changes beyond measure.
+
+        Raises:
+            InputError: they are.
+        """
+        self._beats_s[setting] = beat_s
+        for high, low in itertools.permutations(self._beats_s, 2):
+            ratio = self._beats_s[low] / self._beats_s[high]
+            is_below = all((a or 0) <= (b or 0) for a, b in zip(astuple(low), astuple(high), strict=True))
+            if is_below and not -_ODD <= ratio - 1.0 <= (1.0 + _ODD) * _most_slower(high, low) - 1.0:
+                raise InputError(
+                    f"--phase {BEAT}: what repeats takes {ratio - 1.0:+.0%} time where a slower clock or limit"
+                    " is set, which no step does; it may be too short for the sensor: mark steps"
+                )
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Nothing: what a run has measured is of no use in another."""
