@@ -174,7 +174,7 @@ def test_a_beat_that_no_step_can_be(tmp_path: Path, odd: float) -> None:
         return 0.5 * (odd if mhz == 1500 else 1.0), parabola(mhz)[1]
 
     clocks = "1980,1500,1200,900"
-    with pytest.raises(InputError, match=r"--phase beat: what repeats takes .* mark steps"):
+    with pytest.raises(InputError, match=r"--phase beat: what repeats takes .* mark them"):
         tuned(tmp_path, costs, clocks=clocks, program=Program(("train",), phase="beat"))
     tuned(tmp_path, costs, clocks=clocks)
     tuned(tmp_path, parabola, clocks=clocks, program=Program(("train",), phase="beat"))
