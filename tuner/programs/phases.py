@@ -386,8 +386,8 @@ class PhaseMeasurer(ProgramMeasurer):
             is_below = all((a or 0) <= (b or 0) for a, b in zip(astuple(low), astuple(high), strict=True))
             if is_below and not -_ODD <= ratio - 1.0 <= (1.0 + _ODD) * _most_slower(high, low) - 1.0:
                 raise InputError(
-                    f"--phase {BEAT}: what repeats takes {ratio - 1.0:+.0%} time at a slower clock or limit, as"
-                    " no step does; steps may be too short for the sensor: mark them"
+                    f"--phase {BEAT}: what repeats takes {ratio - 1.0:+.0%} time at a slower clock or limit,"
+                    " as no step does; steps may be too short for the sensor: mark them"
                 )
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
