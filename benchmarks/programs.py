@@ -6,7 +6,9 @@ with the default. Times scatter by 0.3 % from run to run, joules by 0.5 %, stand
 knows every clock without noise. All numbers are modelled; no GPU is needed, and nothing is set.
 
 With `--phases` each program is one run of two hours, whose steps of half a second scatter by 2 %, on a GPU
-that takes 2 % more joules once it is warm: clocks are chosen in windows of these steps.
+that takes 2 % more joules once it is warm: clocks are chosen in windows of these steps. With `--beats` such a
+run marks no step: its power is shown by the modelled sensors, with a counter beside those of servers, and
+the beat is found there. A step that draws one power from its beginning to its end has none.
 
     python benchmarks/programs.py --out benchmarks/results/programs-modelled.json
 """
@@ -17,23 +19,29 @@ import random
 import statistics
 import sys
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 from provenance import command_line, provenance, save
 from tuner.power.base import ClockReading
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.choice import open_device
-from tuner.devices.gpu_models import GpuModel, gpu_model
+from tuner.devices.gpu_models import GpuModel, SensorModel, gpu_model
 from tuner.devices.sensors import open_clocks
 from tuner.devices.simulated.time_model import active_watts, bandwidth, idle_watts, load_watts
+from tuner.joules.traces import Recorder, RunningCommand
 from tuner.measurement.settle import SettingLock
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
 from tuner.model.trial import Energy, Trial
+from tuner.programs.beats import BEAT
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
-from tuner.programs.phases import WINDOW_S, PhaseMeasurer
+from tuner.programs.phases import WINDOW_S, PhaseMeasurer, StepWindows
 from tuner.programs.program import Program
 from tuner.programs.tuning import tune_program
 from tuner.search.request import SearchRequest
@@ -46,6 +54,8 @@ TIME_NOISE, JOULES_NOISE = 0.003, 0.005
 TOP_S = 100.0  # a run at the highest clock
 RUN_S = 7200.0  # one that is tuned in phases
 STEP_S, STEP_NOISE = 0.5, 0.02  # of its steps
+COUNTER = SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005)
+KEPT_S = 60.0  # of the past, for sensors that are read now and then
 WARMING, WARM_S = 0.02, 120.0  # joules that a warm GPU takes more, and its time constant
 
 
@@ -82,12 +92,11 @@ SHAPES: dict[str, tuple[Phase, ...]] = {
 }
 
 
-def modelled(gpu: GpuModel, shape: Sequence[Phase], clock_mhz: float) -> tuple[float, float]:
-    """Seconds and joules of a run at a clock, without noise."""
+def parts(gpu: GpuModel, shape: Sequence[Phase], clock_mhz: float) -> Iterator[tuple[float, float]]:
+    """Seconds and watts of the parts of a run at a clock, without noise."""
     top = gpu.clocks_mhz[0]
     slower = top / clock_mhz
     starved = bandwidth(gpu, top) / bandwidth(gpu, clock_mhz)
-    total_s = total_j = 0.0
     for phase in shape:
         gpu_s = phase.share * TOP_S * phase.busy
         cores_s, memory_s = gpu_s * phase.cores * slower, gpu_s * (1.0 - phase.cores) * starved
@@ -97,12 +106,15 @@ def modelled(gpu: GpuModel, shape: Sequence[Phase], clock_mhz: float) -> tuple[f
         memory_w = (
             active_watts(gpu, clock_mhz) + (gpu.power.memory_w + gpu.power.transport_w * square) / starved
         )
-        idle_s = max(0.0, took_s - cores_s - memory_s)
-        total_s += took_s
-        total_j += (
-            cores_s * load_watts(gpu, clock_mhz) + memory_s * memory_w + idle_s * idle_watts(gpu, clock_mhz)
-        )
-    return total_s, total_j
+        yield cores_s, load_watts(gpu, clock_mhz)
+        yield memory_s, memory_w
+        yield max(0.0, took_s - cores_s - memory_s), idle_watts(gpu, clock_mhz)
+
+
+def modelled(gpu: GpuModel, shape: Sequence[Phase], clock_mhz: float) -> tuple[float, float]:
+    """Seconds and joules of a run at a clock, without noise."""
+    each = list(parts(gpu, shape, clock_mhz))
+    return sum(seconds for seconds, _ in each), sum(seconds * watts for seconds, watts in each)
 
 
 class ModelledSteps:
@@ -111,6 +123,7 @@ class ModelledSteps:
     Attributes:
         passed_s: since it began.
         slowest: true slowdown of the slowest window.
+        errors: none; steps are marked.
     """
 
     least_s = WINDOW_S
@@ -119,6 +132,7 @@ class ModelledSteps:
     def __init__(self, gpu: GpuModel, shape: Sequence[Phase], noise: random.Random) -> None:
         self._gpu, self._shape, self._noise = gpu, shape, noise
         self.passed_s = self.slowest = 0.0
+        self.errors: list[float] = []
 
     def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:
         """A window at the clock of a trial."""
@@ -138,6 +152,104 @@ class ModelledSteps:
             step_j, math.hypot(JOULES_NOISE, scatter) * step_j, step_j / step_s, "modelled", "gpu"
         )
         return ProgramRun(step_s, energy, clock=ClockReading(trial.clock_mhz), scatter=scatter, times=times)
+
+    def rest(self) -> tuple[int, float]:
+        """Nothing: what a clock takes is known."""
+        return 0, 0.0
+
+
+class ModelledCommand:
+    """A run whose power sensors show, in place of ``RunningCommand``; time goes on as it is attended.
+
+    Args:
+        gpu: modelled, with its sensors.
+        shape: of a step.
+        noise: of steps.
+
+    Attributes:
+        clock_mhz: that is set now.
+        recorder: of its sensors.
+    """
+
+    exit_code = None
+
+    def __init__(self, gpu: GpuModel, shape: Sequence[Phase], noise: random.Random) -> None:
+        self._gpu, self._shape, self._noise = gpu, shape, noise
+        self._now_s = self._drawn_s = 0.0
+        self._segments: list[tuple[float, float, float]] = []
+        self.clock_mhz = gpu.clocks_mhz[0]
+        models = [next(sensor for sensor in gpu.sensors if sensor.kind != "counter")]
+        if not gpu.name.startswith("jetson"):
+            models.insert(0, COUNTER)
+        samplers = [SimulatedSampler(self, seed=noise.getrandbits(32), **asdict(model)) for model in models]
+        self.recorder = Recorder(samplers, now=self.now_s)
+
+    def now_s(self) -> float:
+        """Present time."""
+        return self._now_s
+
+    def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        """Beginning, end and watts of what was drawn from a time until now."""
+        first = bisect_right(self._segments, since_s, key=lambda segment: segment[1])
+        return [
+            (max(start, since_s), min(end, self._now_s), watts)
+            for start, end, watts in self._segments[first:]
+            if start < self._now_s
+        ]
+
+    def attend(self, until_s: float) -> list[tuple[float, str]]:
+        """Let time go on; the program marks nothing."""
+        while self._drawn_s <= until_s:
+            factor = self._noise.gauss(1.0, STEP_NOISE) * STEP_S / TOP_S
+            warm = 1.0 + WARMING * (1.0 - math.exp(-self._drawn_s / WARM_S))
+            for seconds, watts in parts(self._gpu, self._shape, self.clock_mhz):
+                if seconds > 0.0:
+                    end_s = self._drawn_s + factor * seconds
+                    self._segments.append((self._drawn_s, end_s, warm * watts))
+                    self._drawn_s = end_s
+        del self._segments[: bisect_right(self._segments, until_s - KEPT_S, key=lambda segment: segment[1])]
+        self._now_s = until_s
+        self.recorder.poll()
+        return []
+
+    def edge(self) -> None:
+        """Poll all readings."""
+        self.recorder.edge(lambda seconds: self.attend(self._now_s + seconds))
+
+    def stop_recording(self) -> None:
+        """Nothing more is asked."""
+
+
+class ModelledBeats(StepWindows):
+    """Windows of a modelled run, whose steps are those that its power shows.
+
+    Attributes:
+        slowest: true slowdown of the slowest window.
+        errors: of the beat in each window, relative to whole steps.
+    """
+
+    def __init__(self, gpu: GpuModel, shape: Sequence[Phase], noise: random.Random) -> None:
+        self.errors: list[float] = []
+        self._run = ModelledCommand(gpu, shape, noise)
+        self._times_s = {mhz: modelled(gpu, shape, mhz)[0] for mhz in gpu.clocks_mhz}
+        self.slowest = 0.0
+        super().__init__(cast(RunningCommand, self._run), BEAT, WINDOW_S, lambda _sentence: None)
+
+    @property
+    def passed_s(self) -> float:
+        """Time since the run began."""
+        return self._run.now_s()
+
+    def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:
+        """A window at the clock of a trial."""
+        self._run.clock_mhz = trial.clock_mhz or 0
+        slowdown = self._times_s[self._run.clock_mhz] / self._times_s[max(self._times_s)] - 1.0
+        self.slowest = max(self.slowest, slowdown)
+        run = super().__call__(trial, most_s, times)
+        if run.failure is None:
+            beats = run.duration_s / ((1.0 + slowdown) * STEP_S)
+            self.errors.append(abs(beats / max(1, round(beats)) - 1.0))
+        return run
 
     def rest(self) -> tuple[int, float]:
         """Nothing: what a clock takes is known."""
@@ -180,6 +292,8 @@ class Outcome:
         runs: of the program in all; windows, where it is one run.
         share: of that run that the choice took; 0 for whole runs.
         slowest: true slowdown of its slowest window; 0 likewise.
+        found: False where no beat was found, and the default stayed.
+        beat_error: of the beats of its windows, relative to whole steps without scatter; the mean.
     """
 
     gpu: str
@@ -193,15 +307,16 @@ class Outcome:
     runs: int
     share: float = 0.0
     slowest: float = 0.0
+    found: bool = True
+    beat_error: float = 0.0
 
 
-def search(
-    gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Path, *, phases: bool = False
-) -> Outcome:
+def search(gpu: GpuModel, name: str, bound: float | None, seed: int, folder: Path, *, phase: str) -> Outcome:
     """Search the clocks of one program, and hold the answer against the sweep."""
     shape = SHAPES[name]
     noise = random.Random(f"{gpu.name} {name} {bound} {seed}")  # noqa: S311 - no secrets
-    program, steps = Program((name,), phase="step" if phases else ""), ModelledSteps(gpu, shape, noise)
+    program = Program((name,), phase=phase)
+    steps = ModelledBeats(gpu, shape, noise) if phase == BEAT else ModelledSteps(gpu, shape, noise)
 
     def run(trial: Trial, _most_s: float, _times: int) -> ProgramRun:
         time_s, joules = modelled(gpu, shape, trial.clock_mhz or 0)
@@ -223,23 +338,31 @@ def search(
             needs_energy=True,
             tell=lambda _sentence: None,
         )
-        if phases:
+        if phase:
             measurer = PhaseMeasurer(program, steps, lock, bound, tell=lambda _sentence: None)
         yield MeasurementSetup(device, measurer, clocks, "", "modelled", 0.0, ())
         device.close()
 
     heard = Silent()
     request = SearchRequest(objective="energy", clocks="auto", max_slowdown=bound, energy_precision=0.005)
-    found = tune_program(
-        program, request, heard, opened, device=f"sim:{gpu.name}", database=folder / "programs.db"
-    )
-    answer, default = found.trials[found.answer or 0], found.trials[found.default or 0]
+    clock_mhz = top_mhz = gpu.clocks_mhz[0]
+    measured_slowdown, is_found = 0.0, True
+    try:
+        found = tune_program(
+            program, request, heard, opened, device=f"sim:{gpu.name}", database=folder / "programs.db"
+        )
+    except InputError:
+        if phase != BEAT:
+            raise
+        is_found = False
+    else:
+        answer, default = found.trials[found.answer or 0], found.trials[found.default or 0]
+        clock_mhz, time = answer[0].clock_mhz or 0, Objective("time")
+        measured_slowdown = time.cost(answer[1]) / time.cost(default[1]) - 1.0
     true = {mhz: modelled(gpu, shape, mhz) for mhz in gpu.clocks_mhz}
-    top_s = true[gpu.clocks_mhz[0]][0]
+    top_s = true[top_mhz][0]
     limit_s = top_s * (1.0 + (bound if bound is not None else 1e9))
     best_mhz = min((mhz for mhz in true if true[mhz][0] <= limit_s), key=lambda mhz: true[mhz][1])
-    clock_mhz = answer[0].clock_mhz or 0
-    time = Objective("time")
     return Outcome(
         gpu.name,
         name,
@@ -248,17 +371,21 @@ def search(
         best_mhz,
         true[clock_mhz][1] / true[best_mhz][1] - 1.0,
         true[clock_mhz][0] / top_s - 1.0,
-        time.cost(answer[1]) / time.cost(default[1]) - 1.0,
+        measured_slowdown,
         heard.runs,
         steps.passed_s / RUN_S,
         steps.slowest,
+        is_found,
+        statistics.fmean(steps.errors or [0.0]),
     )
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, float | int]:
-    """Means and extremes over searches."""
+    """Means and extremes over searches; those without a beat are counted alone."""
+    searches, outcomes = len(outcomes), [one for one in outcomes if one.found] or outcomes
     return {
-        "searches": len(outcomes),
+        "searches": searches,
+        "found": sum(one.found for one in outcomes),
         "mean_loss": statistics.fmean(one.loss for one in outcomes),
         "worst_loss": max(one.loss for one in outcomes),
         "mean_runs": statistics.fmean(one.runs for one in outcomes),
@@ -268,6 +395,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, float | int]:
         "mean_share": statistics.fmean(one.share for one in outcomes),
         "most_share": max(one.share for one in outcomes),
         "slowest_window": max(one.slowest for one in outcomes),
+        "mean_beat_error": statistics.fmean(one.beat_error for one in outcomes),
     }
 
 
@@ -277,7 +405,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="searches of each program, GPU and bound")
     parser.add_argument("--bounded", action="store_true", help="searches under the slowdown limit alone")
     parser.add_argument("--phases", action="store_true", help="one run of two hours, tuned while it goes on")
+    parser.add_argument("--beats", action="store_true", help="the same, of a run that marks no step")
     options = parser.parse_args()
+    phase = BEAT if options.beats else "step" if options.phases else ""
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         bounds = {"5 % slower at most": BOUND} | ({} if options.bounded else {"any slowdown": None})
@@ -285,7 +415,7 @@ def main() -> int:
         for number, (gpu, shape, bound, seed) in enumerate(cases):
             place = Path(folder) / str(number)  # no search knows the answer of another
             place.mkdir()
-            outcomes.append(search(gpu_model(gpu), shape, bound, seed, place, phases=options.phases))
+            outcomes.append(search(gpu_model(gpu), shape, bound, seed, place, phase=phase))
     rows = {
         words: summary([one for one in outcomes if one.bound == bound]) for words, bound in bounds.items()
     }

@@ -273,6 +273,10 @@ def test_the_clock_comes_back_however_it_ends(tuned: Tuned, number: signal.Signa
         (("run", "--phase", "step", "--clocks", "1", "--", "no-such", "x"), "no such program"),
         (("run", "--phase", "step", "--clocks", "1", "--", "false"), "does not have 1 MHz"),
         (("run", "--phase", "x" * 120, "--clocks", "900", "--", "true"), "give it a short name"),
+        (
+            ("run", "--phase", "beat", "--sensor", "nvml-energy-counter", "--clocks", "900", "--", "true"),
+            "no reading shows the power",
+        ),
         (("run", "--window", "3", "--clocks", "900", "--", "true"), "--window 3: whole runs"),
         (("run", "--let", "x", "--", "true"), "write NAME=VALUE"),
         (("run", "--let", "x=1", "--", "true"), "nothing in the command says {x}"),
@@ -332,7 +336,7 @@ WAYS = {
     "plain": ("true", "ok", ""),
     "fails": ("echo no memory; exit 9", "crashed", "exit code 9: loss: 1 | no memory"),
     "once": ("test -e {ran} || {{ touch {ran}; exit 9; }}", "ok", ""),
-    "silent": ("exit 0", "wrong-answer", "nothing that it printed matches 'loss: (.+)'"),
+    "silent": ("exit 0", "wrong-answer", "nothing that it printed matches 'loss: (.+)'; it printed nothing"),
     "nan": ("echo loss: nan", "wrong-answer", "loss is nan"),
     "daemon": ("setsid sleep 600 &", "ok", "left one process running, which ended with the run"),
     "stubborn": ("trap '' TERM; sleep 600", "timeout", "ended after 1 s, as it took too long"),
@@ -343,7 +347,7 @@ WAYS = {
 
 def test_whatever_a_program_does_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to misbehave fails its own trial or is told with it, and spoils no other's."""
-    monkeypatch.setattr("tuner.joules.traces._GRACE_S", 0.2)
+    monkeypatch.setattr("tuner.joules.traces.GRACE_S", 0.2)
     monkeypatch.setattr("tuner.joules.traces.IDLE_S", 0.2)
     place = slice(State.locked_max_mhz.offset, State.locked_max_mhz.offset + State.locked_max_mhz.size)
     write = (
@@ -381,6 +385,18 @@ def test_a_program_that_marks_other_steps() -> None:
 
     assert result.exit_code == 0  # its own
     assert "has marked no 'step', but 'stp'; it does so by `with tuner.phase('step'):`" in result.stderr
+
+
+def test_a_program_that_ends_before_its_beat_is_found(tuned: Tuned) -> None:
+    """Its own exit code is passed on, with the reason that nothing was tuned."""
+    result = tuner(
+        "program", "run", *FIRST, "--phase", "beat", "--clocks", "900,1500", "--", "sh", "-c", "exit 3"
+    )
+    assert result.exit_code == 3
+    assert "nothing was measured: the program has ended, and no beat was found" in " ".join(
+        result.stderr.split()
+    )
+    assert tuned.state.locked_max_mhz == 0
 
 
 def test_a_clock_that_may_not_be_set(tuned: Tuned) -> None:

@@ -67,6 +67,7 @@ def tuned(
     drift: Callable[[int], float] = lambda _: 1.0,
     ends: int | None = None,
     resume: bool = False,
+    program: Program = PROGRAM,
     **options: Any,
 ) -> tuple[Outcome, Steps, list[str]]:
     """Tune a run on a modelled H200's clocks; its outcome, its windows, and what was told."""
@@ -76,7 +77,7 @@ def tuned(
     def opened(spec: str | None, request: SearchRequest, *_: object) -> Iterator[MeasurementSetup]:
         device, _notice = open_device(spec)
         clocks, _why = open_clocks(device)
-        measurer = PhaseMeasurer(PROGRAM, steps, SettingLock(clocks), request.max_slowdown, tell=told.append)
+        measurer = PhaseMeasurer(program, steps, SettingLock(clocks), request.max_slowdown, tell=told.append)
         yield MeasurementSetup(device, measurer, clocks, "", "scripted", 0.0, ())
         device.close()
 
@@ -89,7 +90,7 @@ def tuned(
 
     request = SearchRequest(**{"objective": "energy", "clocks": "auto", "energy_precision": 0.005, **options})
     outcome = tune_program(
-        PROGRAM, request, Listener(), opened, device="sim:h200", database=folder / "t.db", resume=resume
+        program, request, Listener(), opened, device="sim:h200", database=folder / "t.db", resume=resume
     )
     return outcome, steps, told
 
@@ -163,6 +164,20 @@ def test_no_window_is_slower_than_twice_the_bound(
     fastest_s = costs(1980)[0]
     assert max(costs(mhz)[0] for mhz in steps.clocks_mhz) <= (1.0 + 2.0 * bound) * fastest_s
     assert costs(chosen_mhz(outcome))[0] <= (1.0 + bound) * fastest_s * 1.001
+
+
+@pytest.mark.parametrize("odd", [0.8, 1.4])
+def test_a_beat_that_no_step_can_be(tmp_path: Path, odd: float) -> None:
+    """Steps that are too short for the sensor look like longer ones, whose time no clock explains."""
+
+    def costs(mhz: int) -> tuple[float, float]:
+        return 0.5 * (odd if mhz == 1500 else 1.0), parabola(mhz)[1]
+
+    clocks = "1980,1500,1200,900"
+    with pytest.raises(InputError, match=r"--phase beat: what repeats takes .* mark them"):
+        tuned(tmp_path, costs, clocks=clocks, program=Program(("train",), phase="beat"))
+    tuned(tmp_path, costs, clocks=clocks)
+    tuned(tmp_path, parabola, clocks=clocks, program=Program(("train",), phase="beat"))
 
 
 def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path) -> None:

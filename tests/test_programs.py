@@ -214,7 +214,7 @@ def test_an_unattended_command(
 ) -> None:  # fmt: skip
     """Its end, the end of its output, and what it left running, which is ended, are told."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tuner.joules.traces._GRACE_S", 0.2)
+    monkeypatch.setattr("tuner.joules.traces.GRACE_S", 0.2)
     ran = run_traced(("sh", "-c", script), Recorder(()), unattended=how)
 
     code, output, too_long, left = expected

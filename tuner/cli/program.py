@@ -102,7 +102,8 @@ _gpu_option = click.option(
     default="",
     metavar="NAME",
     help="Run COMMAND once, and choose clock and power limit while it runs, by windows of the steps that it"
-    ' marks: with tuner.phase("NAME") around each, or echo NAME > $TUNER_MARKS.',
+    ' marks: with tuner.phase("NAME") around each, or echo NAME > $TUNER_MARKS. A program that marks none:'
+    " 'beat' finds with what period its power repeats.",
 )
 @_let_option
 @search_option("window_s", text="With --phase: seconds of a window of steps at least. Default: 5.")

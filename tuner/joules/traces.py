@@ -239,12 +239,14 @@ def in_foreground() -> bool:
 IDLE_S = 2.0
 """Shortest time to measure idle power if none is requested, in s."""
 
+GRACE_S = 10.0
+"""Time for a command to end when this process fails."""
+
 _IDLE_SAMPLES = 10.0  # give an idle power to a tenth of its noise or so
 _LAST_S = 0.6  # of samples tell the power that goes on after the command: as many of them as
 _LAST_PERIODS = 6.0  # at most,
 _LEAST_PERIODS = 2.0  # or at least
 _NEAR_TICKS = 2  # of a counter tell the power just before the command, and just after it
-_GRACE_S = 10.0  # for a command to end when this process fails
 _KILLED = 128  # what shells add to the number of the signal that ended a program
 
 
@@ -563,7 +565,7 @@ def _end(child: "subprocess.Popen[bytes]", *, whole_session: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if whole_session else os.kill)(child.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE_S)
+            child.wait(GRACE_S)
             return
     child.wait()
 

@@ -25,6 +25,7 @@ from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status
 from tuner.power.base import ClockControl, PowerSampler
 from tuner.power.clocks.control import LeasedPowerProfile, open_power_profiles
+from tuner.programs.beats import check_readings
 from tuner.programs.measuring import ProgramMeasurer, TracedRuns
 from tuner.programs.phases import WINDOW_S, PhaseMeasurer, StepWindows
 from tuner.programs.program import AS_FOUND, PROFILE, Program
@@ -144,15 +145,7 @@ def open_runs(
             clocks, no_clocks = open_clocks(device)
             if request.power_limits != "off":
                 limits, no_limits = open_power_limits(device)
-            try:
-                require_exclusive_gpu(gpu.gpu)
-            except DeviceError as error:
-                tell(f"beware: {error}")
-            if others := others_in_sight(gpu):
-                tell(
-                    f"beware: joules and clocks are those of {gpu.name} alone, and the program may use"
-                    f" {others} more; CUDA_VISIBLE_DEVICES={gpu.uuid} shows it this one alone"
-                )
+            _tell_of_others(gpu, tell)
         profiles = power_profiles(gpu) if PROFILE in program.tunables else None
         for control in (clocks, limits, profiles):
             if control is not None:
@@ -170,6 +163,7 @@ def open_runs(
         if program.phase:
             choose_run_clocks(request, clocks, no_clocks)  # what cannot be is told before anything runs
             choose_run_limits(request, limits, no_limits)
+            check_readings(program.phase, [sampler.info for sampler in samplers])
             command = stack.enter_context(
                 running(program.rendered(program.space()[0])[0], Recorder(samplers, readable), ended)
             )
@@ -200,6 +194,19 @@ def power_profiles(gpu: Gpu) -> LeasedPowerProfile:
         return open_power_profiles(gpu.gpu)
     except ClockError as error:
         raise InputError(f"--power-profiles: {error}; leave it out") from error
+
+
+def _tell_of_others(gpu: Gpu, tell: Callable[[str], None]) -> None:
+    """Warn of who else runs on the GPU, and of other GPUs that a program may use."""
+    try:
+        require_exclusive_gpu(gpu.gpu)
+    except DeviceError as error:
+        tell(f"beware: {error}")
+    if others := others_in_sight(gpu):
+        tell(
+            f"beware: joules and clocks are those of {gpu.name} alone, and the program may use"
+            f" {others} more; CUDA_VISIBLE_DEVICES={gpu.uuid} shows it this one alone"
+        )
 
 
 def _readable(clocks: ClockControl | None) -> ClockControl | None:

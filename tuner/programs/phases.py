@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Protocol
 
 from tuner.devices.sensors import is_of_host
@@ -12,11 +12,13 @@ from tuner.joules.traces import RunningCommand
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.paired import scaled_energy
 from tuner.measurement.settle import SettingLock
+from tuner.model.errors import InputError
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, GpuSetting, Measurement, Status, Trial
 from tuner.model.units import lasting, percent_with_interval, si, with_uncertainty
-from tuner.power.base import ClockReading, Span
+from tuner.power.base import ClockReading, Span, SpanEnergy
 from tuner.power.energy.spans import span_energy
+from tuner.programs.beats import BEAT, Beats, shows_beats
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
 from tuner.programs.program import Program
 from tuner.search.answer import TIMES_SCATTER, Outcome
@@ -28,20 +30,23 @@ from tuner.system.marks import ended
 
 _LOOK_S = 0.05  # between two looks at the marks, which are dated as they come
 _SILENT_S = 60.0  # without a mark: the user may have forgotten them
+_NO_BEAT_S = 20.0  # at another setting than the default's: its window has failed
 _SETTLE = 0.2  # of a window, after clock or limit has changed: a limit's controller takes tenths of a second
 _PAUSE = 3.0  # usual steps: a longer one holds something else, as an evaluation
 _MOST_PAUSES = 3  # in a window; steps that differ so much are all there is
 _CONTEXT_S = 30.0  # of samples before a window
 _PERIODS = 20.0  # of a sensor, in a window at least
+_GROUPS, _LEAST_SCATTER = 10, 0.001  # of steps in a window, that tell how joules scatter; a least one
+_REST = 0.1  # of the variance of steps, that is theirs at least
 _FEW, _FEW_SCATTER = 3, 0.01  # steps that say little of how steps differ; what is assumed then
 
 
 class StepWindows:
-    """Implements ``Windows`` by those of a running command, which marks its steps.
+    """Implements ``Windows`` by those of a running command, which marks its steps, or whose power shows them.
 
     Args:
         command: marks the beginning of each step.
-        phase: what it calls a step.
+        phase: what it calls a step; ``BEAT`` where it marks none.
         window_s: shortest window, before the sensors are asked.
         tell: takes a sentence for the user.
 
@@ -59,10 +64,14 @@ class StepWindows:
         self.least_s = max([window_s, *(_PERIODS * period_s for period_s in shown)])
         self._settle_s = max([_SETTLE * self.least_s, *(info.response.memory_s for info in infos)])
         self._late_s = max([0.0, *(info.period_s + info.response.delay_s for info in infos)])
-        self._silent_since_s = self._now()
+        self._beats: Beats | None = None
+        self._usual: GpuSetting | None = None  # that of the first window
+        if phase == BEAT:
+            self._beats = Beats(next(one for one in command.recorder.channels if shows_beats(one.info)), tell)
+        self._silent_since_s = self._now() if self._beats is None else math.inf
         self._marked = ""  # the phase; before it, the first mark of another one
 
-    def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:  # noqa: ARG002 - is set by now
+    def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:
         """Wait until the GPU has settled, and then for so many steps, or so many seconds at most.
 
         Raises:
@@ -72,26 +81,34 @@ class StepWindows:
             channel.samples[:] = [one for one in channel.samples if one.time_s > self._now() - _CONTEXT_S]
         del self._command.recorder.clocks[:]
         self._attend(self._now() + self._settle_s)
+        if self._beats is not None:
+            self._usual = self._usual or trial.setting
+            self._beats.begin(self._now(), _most_slower(self._usual, trial.setting))
+            most_s, times = most_s * max(1.0, self._beats.least / times), max(times, self._beats.least)
         begins_s = self._steps(most_s, times)
         self._command.edge()
         self._attend(self._now() + self._late_s)
         if not (each_s := _between(begins_s)):
             return ProgramRun(most_s, failure=(Status.TIMEOUT, f"no step ended in {most_s:.3g} s"), times=1)
         steps, mean_s = len(each_s), statistics.fmean(each_s)
-        scatter = statistics.stdev(each_s) / mean_s / math.sqrt(steps) if steps >= _FEW else _FEW_SCATTER
+        scatter = _FEW_SCATTER
+        if steps >= _FEW:
+            scatter = (
+                _scatter(each_s, self._beats.dated_s if self._beats else 0.0) / mean_s / math.sqrt(steps)
+            )
         energy, clock = self._energy(begins_s, scatter), self._clock(begins_s[0])
         return ProgramRun(mean_s, energy, clock=clock, scatter=scatter, times=steps)
 
     @property
     def over(self) -> bool:
-        """True once the program has ended."""
-        return self._command.exit_code is not None
+        """True once the program has ended, or its beat is lost."""
+        return self._command.exit_code is not None or (self._beats is not None and self._beats.lost)
 
     def rest(self) -> tuple[int, float]:
         """Wait for the end of the program; its steps until then, and their seconds."""
         self._command.stop_recording()
         steps, first_s, last_s = 0, 0.0, 0.0
-        while not self.over:
+        while self._command.exit_code is None:
             for time_s, label in self._command.attend(self._now() + _SILENT_S):
                 if label == self._phase:
                     first_s = first_s or time_s
@@ -104,8 +121,11 @@ class StepWindows:
             if label == self._phase or not self._marked:
                 self._marked = label
         if self.over:
-            unmarked = "" if self._marked == self._phase else f", and has marked {self._how_to_mark()}"
-            raise LimitReachedError(f"the program has ended{unmarked}")
+            if self._beats is not None:
+                missed = "" if self._beats.found else ", and no beat was found"
+            else:
+                missed = "" if self._marked == self._phase else f", and has marked {self._how_to_mark()}"
+            raise LimitReachedError(f"the program has ended{missed}")
         return marks
 
     def _how_to_mark(self) -> str:
@@ -116,44 +136,74 @@ class StepWindows:
             f" `with tuner.phase({self._phase!r}):` around each, or by `echo {self._phase} > $TUNER_MARKS`"
         )
 
+    def _marks(self) -> list[tuple[float, str]]:
+        """Marks since the last look, after the time between two."""
+        marks = self._attend(self._now() + _LOOK_S)
+        if self._beats is None:
+            return marks
+        for channel in self._command.recorder.channels:
+            channel.poll()
+        return self._beats.marks(self._now())
+
     def _steps(self, most_s: float, times: int) -> list[float]:
-        """Beginnings of steps in a row, and the end of the last one."""
-        begins_s: list[float] = []
-        paused, pauses = False, 0
+        """Beginnings of steps in a row, and the end of the last one; of beats that come and go the most."""
+        begins_s, most = list[float](), list[float]()
+        paused, pauses, seen_s = False, 0, self._now()
         while len(begins_s) <= times and (paused or not begins_s or self._now() - begins_s[0] < most_s):
-            for time_s, label in self._attend(self._now() + _LOOK_S):
+            for time_s, label in self._marks():
                 self._silent_since_s = math.inf
                 if label != self._phase:
                     paused = paused or label != ended(self._phase)
                     continue
                 if each_s := _between(begins_s):
                     paused = paused or time_s - begins_s[-1] > _PAUSE * statistics.median(each_s)
+                if self._beats is not None and paused:
+                    most = max(most, begins_s, key=len)
+                    if pauses == _MOST_PAUSES:
+                        return most
                 if not begins_s or (paused and pauses < _MOST_PAUSES):
                     pauses += bool(begins_s)
                     begins_s = []
                     self._command.edge()
                 begins_s.append(time_s)
-                paused = False
+                paused, seen_s = False, self._now()
+            if self._beats is not None and self._beats.slower > 1.0 and self._now() - seen_s > _NO_BEAT_S:
+                break  # what the default has may not be seen here, or the program does something else
             if self._now() - self._silent_since_s > _SILENT_S:
                 self._silent_since_s = math.inf
                 self._tell(f"beware: the program has so far marked {self._how_to_mark()}")
-        return begins_s[: times + 1]
+        return max(begins_s[: times + 1], most, key=len)
 
     def _energy(self, begins_s: Sequence[float], scatter: float) -> Energy | None:
-        """Joules of a step; None where a reading gave too little."""
-        span, steps = Span(begins_s[0], begins_s[-1], starts=False, ends=False), len(begins_s) - 1
+        """Joules of a step; None where a reading gave too little.
+
+        Groups of steps in a row tell how their joules scatter. That counts where a sensor sees all of the
+        time, as the noise of its samples cannot be told from what short steps draw in turn.
+        """
+        energies, steps = self._spent(begins_s[0], begins_s[-1]), len(begins_s) - 1
+        joules = math.fsum(energy.joules for energy in energies)
+        if joules <= 0.0:
+            return None
+        sigma_j = math.hypot(*(energy.sigma_j for energy in energies), scatter * joules)
+        groups = begins_s[: steps // _GROUPS * _GROUPS + 1 : max(1, steps // _GROUPS)]
+        if steps >= _GROUPS and all(one.info.response.averages for one in self._command.recorder.channels):
+            each = [self._spent(*edges_s) for edges_s in itertools.pairwise(groups)]
+            each_j = [math.fsum(energy.joules for energy in one) for one in each]
+            if all(each):
+                seen = statistics.stdev(each_j) / statistics.fmean(each_j) / math.sqrt(len(each_j))
+                sigma_j = min(sigma_j, max(seen, _LEAST_SCATTER) * joules)
+        sensors = "+".join(energy.sensor for energy in energies)
+        scope = "+".join(energy.scope for energy in energies)
+        return Energy(joules / steps, sigma_j / steps, joules / (begins_s[-1] - begins_s[0]), sensors, scope)
+
+    def _spent(self, begin_s: float, end_s: float) -> list[SpanEnergy]:
+        """Energies of GPU and host between two times; none where a reading gave too little."""
         channels = self._command.recorder.channels
         of_gpu = [(one.info, one.samples) for one in channels if not is_of_host(one.info)]
         parts = [of_gpu, *([(one.info, one.samples)] for one in channels if is_of_host(one.info))]
+        span = Span(begin_s, end_s, starts=False, ends=False)
         energies = [span_energy(readings, span) for readings in parts if readings]
-        known = [energy for energy in energies if energy is not None]
-        joules = math.fsum(energy.joules for energy in known)
-        if not known or len(known) < len(energies) or joules <= 0.0:
-            return None
-        sigma_j = math.hypot(*(energy.sigma_j for energy in known), scatter * joules)
-        sensors = "+".join(energy.sensor for energy in known)
-        scope = "+".join(energy.scope for energy in known)
-        return Energy(joules / steps, sigma_j / steps, joules / span.duration_s, sensors, scope)
+        return [] if None in energies else [energy for energy in energies if energy is not None]
 
     def _clock(self, since_s: float) -> ClockReading:
         seen = [reading for time_s, reading in self._command.recorder.clocks if time_s >= since_s]
@@ -166,6 +216,30 @@ def _between(times_s: Sequence[float]) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times_s)]
 
 
+def _scatter(each_s: Sequence[float], dated_s: float) -> float:
+    """Standard deviation of steps, which over the root of their number is the uncertainty of their mean.
+
+    Where their beginnings are seen with an error of their own, a longer step follows a shorter one: that part
+    of the scatter is in the first and the last beginning alone.
+
+    Args:
+        each_s: steps in a row.
+        dated_s: standard uncertainty of a beginning, for which the scatter need not tell; 0 for none.
+    """
+    variance, mean_s = statistics.variance(each_s), statistics.fmean(each_s)
+    if not dated_s:
+        return math.sqrt(variance)
+    along = statistics.fmean((one - mean_s) * (other - mean_s) for one, other in itertools.pairwise(each_s))
+    seen = min(max(0.0, -2.0 * along), (1.0 - _REST) * variance)
+    return math.sqrt(variance - seen + max(seen, 2.0 * dated_s**2) / len(each_s))
+
+
+def _most_slower(usual: GpuSetting, setting: GpuSetting) -> float:
+    """Times that a step may take at a setting: as the clock falls, or the square of the power limit."""
+    slower = (usual.clock_mhz or 1) / (setting.clock_mhz or usual.clock_mhz or 1)
+    return slower * ((usual.power_limit_w or 1) / (setting.power_limit_w or usual.power_limit_w or 1)) ** 2
+
+
 # --- The search: windows at the settings that are asked for, each followed by one of the default.
 
 WINDOW_S = 5.0
@@ -173,15 +247,17 @@ WINDOW_S = 5.0
 
 _LEAST_STEPS = 8
 _FIRST_STEPS = 4  # that tell how long a window of so many seconds is
-_MOST_TIMES = 4  # windows may be longer than that, where steps differ much from each other
+_MOST_TIMES, _MOST_OF_BOUND = 3, 4  # longer a window may be, where steps differ much; under a bound
 _SCATTER, _SCATTER_OF_BOUND = 0.004, 0.003  # of a window's time, without a bound on it and with one
 _FLAT = 0.02  # windows of a default that has settled differ by no more
 _MOST_BEFORE = 6  # windows until it has
 _TRIES = 3
 _CHANGED = 0.05  # of the default from a window to the next: the work is another one
 _PROBE_S = 1.0
-_PART = 0.2  # of the bound that a probe may be off by
+_UNSURE = 1.5  # standard uncertainties of a probe, that it may be off by
+_NOT_YET, _BEGUN = 0.5, 0.75  # of how far a program may follow, that it will, by whether it has before
 _PERHAPS = 1.4  # times the bound: a probe that is slower is so not by chance
+_ODD = 0.05  # of a beat, that it may be off from what a clock can make of it
 _LEAST_BOUND = 0.002  # a smaller one is not told from chance by a probe
 _SURE = 4.0  # times the scatter of a probe, the bound
 
@@ -252,6 +328,7 @@ class PhaseMeasurer(ProgramMeasurer):
         self._default = GpuSetting(*highest)
         self._first = self._latest = run = self._settled_default()
         self._default_s = run.duration_s
+        self._beats_s = {self._default: run.duration_s}
         self._tell(
             f"a {self._program.phase} takes {si(run.duration_s, 's')}; a window is {self._times} of them,"
             f" {lasting(run.duration_s * self._times)}"
@@ -282,6 +359,7 @@ class PhaseMeasurer(ProgramMeasurer):
 
         Raises:
             ClockError: the trial's clock or limit could not be set, held or restored.
+            InputError: see ``_check_beat``.
             LimitReachedError: the program has ended.
         """
         if trial.setting == self._default:
@@ -301,15 +379,37 @@ class PhaseMeasurer(ProgramMeasurer):
         run = self._at(trial.setting)
         if trial not in self._known and run.failure is None:
             run = self._beside_default(trial, run)
+            if self._program.phase == BEAT and run.failure is None and not run.notes:
+                self._check_beat(trial.setting, run.duration_s)
         self._known.add(trial)
         return self._measurement(run)
+
+    def _check_beat(self, setting: GpuSetting, beat_s: float) -> None:
+        """Refuse beats that no time of steps can be: shorter at a lower clock, or longer by more than that.
+
+        Steps that are too short for the sensor look like longer ones, which any clock changes beyond measure.
+
+        Raises:
+            InputError: they are.
+        """
+        self._beats_s[setting] = beat_s
+        for high, low in itertools.permutations(self._beats_s, 2):
+            ratio = self._beats_s[low] / self._beats_s[high]
+            is_below = all((a or 0) <= (b or 0) for a, b in zip(astuple(low), astuple(high), strict=True))
+            if is_below and not -_ODD <= ratio - 1.0 <= (1.0 + _ODD) * _most_slower(high, low) - 1.0:
+                raise InputError(
+                    f"--phase {BEAT}: what repeats takes {ratio - 1.0:+.0%} time at a slower clock or limit,"
+                    " as no step does; steps may be too short for the sensor: mark them"
+                )
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Nothing: what a run has measured is of no use in another."""
 
     def _settled_default(self) -> ProgramRun:
         """A window of the default like the one before it, as long as the scatter of its steps asks for."""
-        scatter = _SCATTER if self._slower is None else _SCATTER_OF_BOUND
+        scatter, most = (
+            (_SCATTER, _MOST_TIMES) if self._slower is None else (_SCATTER_OF_BOUND, _MOST_OF_BOUND)
+        )
         with self._setting.held(self._default):
             run = self._window(self._default, _FIRST_STEPS, math.inf)
             for _ in range(_MOST_BEFORE):
@@ -318,7 +418,7 @@ class PhaseMeasurer(ProgramMeasurer):
                 self._times = math.ceil(least)
                 run = self._window(self._default, self._times, math.inf)
                 self._step_scatter = (run.scatter or 0.0) * math.sqrt(run.times or 1)
-                wanted = math.ceil(min(_MOST_TIMES * least, (self._step_scatter / scatter) ** 2))
+                wanted = math.ceil(min(most * least, (self._step_scatter / scatter) ** 2))
                 if wanted > self._times:
                     self._times = wanted
                     run = self._window(self._default, self._times, math.inf)
@@ -364,24 +464,30 @@ class PhaseMeasurer(ProgramMeasurer):
 
         A program gets slower by no more than a clock does, or than twice what a power limit does: each step
         down is as far as keeps within twice the bound by that, and by what was seen of the one before. Where
-        values lie too far apart for that, a program that has not followed them so far is taken to follow
-        them half as far as it may.
+        values lie too far apart for that, the last one is looked at for longer, and a program that has not
+        followed them so far is taken to follow them half as far as it may; one that has begun to, by more.
         """
         bound = max(self._slower or 0.0, _LEAST_BOUND)
         if len(set(values)) <= 1:
             return tuple(values)
-        at, slow = values[0], 0.0
-        steps = max(self._times * _PROBE_S / self._window_s, (_SURE * self._step_scatter / bound) ** 2, _FEW)
-        steps = min(self._times, math.ceil(steps))
+        at, slow, unsure = values[0], 0.0, _UNSURE * self._step_scatter / math.sqrt(self._times)
+        least = max(self._times * _PROBE_S / self._window_s, (_SURE * self._step_scatter / bound) ** 2, _FEW)
+        steps = short = min(self._times, math.ceil(least))
         while at > values[-1]:
-            least = max(values[-1], at * (1.0 + max(0.0, slow) + _PART * bound) / ratio)
-            nearest = max((stone for stone in stones if stone < at), default=at)
-            if nearest < least:
+            taken = 1.0 + max(0.0, slow) + unsure
+            surely = max(values[-1], at * taken / ratio)
+            to = min((stone for stone in stones if surely <= stone < at), default=0)
+            if not to:
+                to = max((stone for stone in stones if stone < at), default=at)
                 followed = 1.0 if at == values[0] else min(1.0, max(0.0, slow) / (values[0] / at - 1.0))
-                likely = 1.0 + 0.5 * (1.0 + followed) * (at / nearest - 1.0)
-                if nearest == at or (1.0 + max(0.0, slow) + _PART * bound) * likely > ratio:
+                follows = followed + (1.0 - followed) * (_BEGUN if slow > unsure else _NOT_YET)
+                likely = 1.0 + follows * (at / to - 1.0)
+                if at != values[0] and steps < self._times:
+                    to = at  # a longer look at it, before one that is not known to be safe
+                elif to == at or taken * likely > ratio:
                     return tuple(value for value in values if value >= at)
-            at = min((stone for stone in stones if least <= stone < at), default=nearest)
+            steps = self._times if to == at else short
+            at, unsure = to, _UNSURE * self._step_scatter * math.sqrt(1.0 / steps + 1.0 / self._times)
             setting = replace(self._default, **{name: at})
             with self._setting.held(setting):
                 run = self._window(setting, steps, (1.0 + 2.0 * bound) * self._latest.duration_s * steps)
