@@ -352,6 +352,24 @@ def test_pivots_are_those_of_lapack(dtype: str) -> None:
     np.testing.assert_allclose(outputs["A"].T, factors, rtol=tolerance, atol=tolerance)
 
 
+@on_host
+@each_form
+@pytest.mark.parametrize(("m", "n"), [(190, 1), (190, 64), (191, 77), (150, 149)])
+def test_tall_matrices_have_the_pivots_of_lapack(m: int, n: int, rows: int, blocks: int, dtype: str) -> None:
+    """Of one outer block, of several, and of a last panel that is not whole; the law holds, too."""
+    values: Values = {"joined": int(rows > 0)}
+    plan = plan_with("getrf", n, dtype, m, NB=64, IB=8, ahead=int(n > 64), **values)
+    plan = large.with_panel(plan, rows, blocks, threads=64)
+    inputs = inputs_of(plan)
+    outputs = runs.answered(plan, inputs)
+    factors, ipiv, info = lapack("getrf", dtype)(inputs["A"].T)
+    assert outputs["ipiv"].tolist() == (ipiv + 1).tolist()
+    assert outputs["info"].tolist() == [info] == [0]
+    assert runs.judged(plan, inputs, outputs).ok
+    tolerance = 1e4 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(outputs["A"].T, factors, rtol=tolerance, atol=tolerance)
+
+
 def special() -> list[NDArray[np.float64]]:
     """Matrices of order 64 that are factored without rounding: with equal pivots, and singular ones."""
     hadamard = np.array([[(-1) ** (i & j).bit_count() for j in range(64)] for i in range(64)], float)

@@ -210,7 +210,7 @@ def _lu_factor(call: Call, matrices: Array) -> tuple[Recipe, Finish] | tuple[Arr
 
 
 def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[Matrices, Matrices]:
-    """LU factors of matrices that are not empty, tall ones filled up with zeros to squares.
+    """LU factors of matrices that are not empty, small ones filled up with zeros to squares.
 
     Of wide matrices the left square is factored, and the rest follows.
 
@@ -254,13 +254,15 @@ def _wide_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices)
 def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices, *, out: bool) -> Matrices:
     """Factors in their place, (..., n, m); returns pivots."""
     m, n = source.shape[-2:]
-    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
-    found = route(call, "getrf", order)
+    least, batch = min(m, n), math.prod(source.lead)
+    found = route(call, "getrf", max(m, n))
+    order, height = (max(m, n),) * 2 if found.batched else (n, m)
     settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
     info = recipe.array("info", batch, dtype="int32", out=True)
     pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
     at_once = found.batched or batch == 1
-    whole = factors if at_once and m == n else recipe.array("whole", batch if at_once else 1, order, order)
+    fits = at_once and (order, height) == (n, m)
+    whole = factors if fits else recipe.array("whole", batch if at_once else 1, order, height)
     for number in [None] if at_once else range(batch):
         recipe.move(source.turned, whole, number=number)
         first = number or 0
@@ -269,7 +271,7 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
             "ipiv": BufferView(pivots.buffer, first * order),
             "info": BufferView(info.buffer, first),
         }
-        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays)
+        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays, height)
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
     recipe.settle(pivots, settled, info, m)
@@ -374,7 +376,8 @@ def qr(
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
         if mode == "economic" and is_tall(matrices.shape):
-            found = (() if tried else _tall(matrices)) or _positive(call, *_by_tree(call, matrices))
+            found = (() if tried else _tall(matrices)) or _in_double(matrices)
+            found = found or _positive(call, *_by_tree(call, matrices))
         found = found or _by_reflections(call, matrices, mode)
         if checked and mode in {"full", "economic"}:
             refuse_residuals(call, of_qr, (matrices,), found)
@@ -465,6 +468,13 @@ def _tall(a: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
     for shifts in (0, 2):
         found = found or perform("qr", _by_cholesky, {"a": a}, shifts)
     return found
+
+
+def _in_double(matrices: Array) -> tuple[Array, ...]:
+    """Q and R of tall float32 matrices, found in float64, which holds the squares of their condition."""
+    if matrices.dtype != np.float32:
+        return ()
+    return tuple(one.astype(np.float32) for one in _tall(matrices.astype(np.float64)))
 
 
 def _by_cholesky(call: Call, matrices: Array, shifts: int) -> tuple[Recipe, Finish]:
