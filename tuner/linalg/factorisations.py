@@ -344,9 +344,9 @@ def qr(
     by Cholesky's factors of A'A, R with no negative number on its diagonal. The call waits for the GPU, and
     looks at the errors: Q'Q is to be I, and Q R to be A by each column, to 8 √n units of roundoff. Where the
     condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes two more
-    factorisations. Where the errors are still too large, as of columns of zeros, of a rank of a few, or of
-    numbers near the ends of their range, all matrices of the call are factored by reflections, which takes
-    many times as long.
+    factorisations; float32 matrices whose errors are still too large are factored so in float64. What is left, as
+    columns of zeros, a rank of a few, or numbers near the ends of their range, has all matrices of the call
+    factored by reflections, which takes many times as long.
 
     Args:
         a: (..., m, n), float32 or float64.
