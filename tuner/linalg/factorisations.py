@@ -343,10 +343,10 @@ def qr(
     Tall matrices in economic mode, of more than 128 rows and at least twice as many as columns, are factored
     by Cholesky's factors of A'A, R with no negative number on its diagonal. The call waits for the GPU, and
     looks at the errors: Q'Q is to be I, and Q R to be A by each column, to 8 √n units of roundoff. Where the
-    condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes two more
-    factorisations; float32 matrices whose errors are still too large are factored so in float64. What is left, as
-    columns of zeros, a rank of a few, or numbers near the ends of their range, has all matrices of the call
-    factored by reflections, which takes many times as long.
+    condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes more
+    factorisations, in float64. Where the errors are still too large, as of columns of zeros, of a rank of a
+    few, or of numbers near the ends of their range, all matrices of the call are factored by reflections,
+    which takes many times as long.
 
     Args:
         a: (..., m, n), float32 or float64.
@@ -376,7 +376,7 @@ def qr(
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
         if mode == "economic" and is_tall(matrices.shape):
-            found = (() if tried else _tall(matrices)) or _in_double(matrices)
+            found = (() if tried else _tall(matrices)) or _shifted(matrices)
             found = found or _positive(call, *_by_tree(call, matrices))
         found = found or _by_reflections(call, matrices, mode)
         if checked and mode in {"full", "economic"}:
@@ -464,17 +464,16 @@ def is_tall(shape: Sequence[int]) -> bool:
 
 def _tall(a: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
     """Q and R of tall matrices by Cholesky factorisations; nothing if their errors are too large."""
-    found: tuple[Any, ...] = ()
-    for shifts in (0, 2):
-        found = found or perform("qr", _by_cholesky, {"a": a}, shifts)
-    return found
+    return perform("qr", _by_cholesky, {"a": a}, 0)
 
 
-def _in_double(matrices: Array) -> tuple[Array, ...]:
-    """Q and R of tall float32 matrices, found in float64, which holds the squares of their condition."""
-    if matrices.dtype != np.float32:
-        return ()
-    return tuple(one.astype(np.float32) for one in _tall(matrices.astype(np.float64)))
+def _shifted(matrices: Array) -> tuple[Array, ...]:
+    """The same of any condition: of float32 in float64, which holds the squares of most conditions."""
+    wide = matrices.astype(np.float64, copy=False)
+    found: tuple[Array, ...] = ()
+    for shifts in (2,) if matrices.dtype == np.float64 else (1, 2):
+        found = found or perform("qr", _by_cholesky, {"a": wide}, shifts)
+    return tuple(one.astype(matrices.dtype, copy=False) for one in found)
 
 
 def _by_cholesky(call: Call, matrices: Array, shifts: int) -> tuple[Recipe, Finish]:
