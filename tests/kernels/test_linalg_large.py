@@ -68,7 +68,7 @@ ROWS = {
             ("first % pitch + t", "t"),
             ("column / columns * columns + columns", "column + 1"),
         ],
-        lean=[(8192, dtype, {"width": 8}) for dtype in DTYPES],
+        lean=[(8192, dtype, {}) for dtype in DTYPES],
         compiled=(1024, ("sm_53", "sm_80", "sm_120")),
     ),
     "getrf": Row(
