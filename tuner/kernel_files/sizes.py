@@ -35,7 +35,7 @@ def listed(values: SizeValues) -> tuple[int | str, ...]:
 def without_optional(sizes: Mapping[str, SizeValues], optional: Collection[str]) -> dict[str, SizeValues]:
     """The sizes, ranges that are optional with their first value alone."""
     return {
-        name: values[:1] if name in optional and isinstance(values, range) else values
+        name: (values[0],) if name in optional and isinstance(values, range) else values
         for name, values in sizes.items()
     }
 
@@ -72,7 +72,7 @@ def _first_texts(sizes: Mapping[str, SizeValues]) -> dict[str, int | str]:
 
 
 def _shown(sizes: Mapping[str, SizeValues]) -> list[tuple[int | str, ...]]:
-    several = sum(isinstance(values, range) and len(values) > 1 for values in sizes.values()) > 1
+    several = sum(isinstance(values, range) for values in sizes.values()) > 1
     return [
         tuple(sorted({values[0], middle(values), values[-1]}))
         if several and isinstance(values, range)

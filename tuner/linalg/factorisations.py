@@ -464,7 +464,8 @@ def is_tall(shape: Sequence[int]) -> bool:
 
 def _tall(a: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
     """Q and R of tall matrices by Cholesky factorisations; nothing if their errors are too large."""
-    return perform("qr", _by_cholesky, {"a": a}, 0)
+    found: tuple[Any, ...] = perform("qr", _by_cholesky, {"a": a}, 0)
+    return found
 
 
 def _shifted(matrices: Array) -> tuple[Array, ...]:

@@ -337,7 +337,7 @@ class SideStreams:
 
     @property
     def used(self) -> bool:
-        """Whether anything was put beside a workload's own stream."""
+        """True where something was put beside a workload's own stream."""
         return bool(self._streams)
 
     def enqueue(self, steps: Sequence[Step], main: Stream) -> None:
