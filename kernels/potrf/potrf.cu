@@ -39,74 +39,27 @@ __device__ __forceinline__ int solve(const T* corner, T (&row)[width]) {
     return bad;
 }
 
-// Subtracts from the columns of a panel the products of `count` columns before them. All have a row for each thread;
-// those of the diagonal block begin at `above`. A thread has all that eight rows have in an eighth of the columns.
-template <class T, int columns, int count, int threads>
-__device__ __forceinline__ void subtract(T* tile, const T* before, const T* above) {
-    constexpr int parts = columns / 32;
-    T sum[parts][4][2][4];
-    const int column = threadIdx.x % 8 * 4, row = threadIdx.x / 8 * 4;
-#pragma unroll
-    for (int h = 0; h < parts; ++h)
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int g = 0; g < 2; ++g) read(tile + (h * 32 + column + c) * threads + g * threads / 2 + row, sum[h][c][g]);
-#pragma unroll 4
-    for (int k = 0; k < count; ++k) {
-        T left[2][4], right[parts][4];
-#pragma unroll
-        for (int g = 0; g < 2; ++g) read(before + k * threads + g * threads / 2 + row, left[g]);
-#pragma unroll
-        for (int h = 0; h < parts; ++h) read(above + k * threads + h * 32 + column, right[h]);
-#pragma unroll
-        for (int h = 0; h < parts; ++h)
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-#pragma unroll
-                for (int g = 0; g < 2; ++g)
-#pragma unroll
-                    for (int r = 0; r < 4; ++r) sum[h][c][g][r] -= left[g][r] * right[h][c];
-    }
-#pragma unroll
-    for (int h = 0; h < parts; ++h)
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int g = 0; g < 2; ++g) write(tile + (h * 32 + column + c) * threads + g * threads / 2 + row, sum[h][c][g]);
-}
-
 // The panel whose diagonal block begins at (first, first). A thread has a row: the first `columns` threads of every block
 // those of the diagonal block, the others rows below it. Orders that are no multiple of `columns` are filled up by rows
 // and columns of the identity. info: 0, or the order of the first leading minor that is not positive, or no number.
-//   joins  begin with what the panel before does to this one
-template <class T, int columns, int threads, bool joined>
+template <class T, int columns, int threads>
 __global__ void __launch_bounds__(threads)
-    panel(T* __restrict__ A, T* __restrict__ diagonals, int* __restrict__ info, int n, int pitch, int first, int joins) {
-    static_assert(columns % 32 == 0 && threads > columns, "rows below the block have threads");
-    constexpr int width = 8, flying = 256 / sizeof(T);  // columns that are factored together; loads before they are waited for
+    panel(T* __restrict__ A, T* __restrict__ diagonals, int* __restrict__ info, int n, int pitch, int first) {
+    constexpr int width = 8;                 // columns that are factored together, with two barriers
+    constexpr int flying = 256 / sizeof(T);  // loads before one is waited for
+    static_assert(columns % width == 0 && threads > columns, "rows below the block have threads");
     extern __shared__ float4 shared[];
     T* const tile = reinterpret_cast<T*>(shared);  // column by column, a row for each thread
     T* const corner = tile + columns * threads;
-    T* const before = corner + width * width;  // of the panel before
     const int t = threadIdx.x;
     const bool inside = t < columns;
     const int row = first + t + (inside ? 0 : blockIdx.x * (threads - columns));
     const int count = min(columns, n - first);
 
-    if (joined && joins)
-#pragma unroll(flying)
-        for (int k = 0; k < columns; ++k)
-            before[k * threads + t] = row < n ? A[size_t(first - columns + k) * n + row] : T(0);
 #pragma unroll(flying)
     for (int k = 0; k < columns; ++k) {
         const bool stored = row < n && k < count && (!inside || k <= t);
         tile[k * threads + t] = stored ? A[size_t(first + k) * n + row] : T(inside && t == k);
-    }
-    if (joined && joins) {
-        __syncthreads();
-        subtract<T, columns, columns, threads>(tile, before, before);
-        __syncthreads();
     }
     int bad = 0;
 #pragma unroll 1
@@ -115,7 +68,7 @@ __global__ void __launch_bounds__(threads)
         if (t >= p) {
 #pragma unroll
             for (int c = 0; c < width; ++c) sum[c] = tile[(p + c) * threads + t];
-#pragma unroll 16
+#pragma unroll(flying / 4)
             for (int k = 0; k < p; ++k) {
                 const T left = tile[k * threads + t];
                 T above[width];
