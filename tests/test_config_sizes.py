@@ -12,7 +12,7 @@ from kernel_texts import Load, loader, text_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, count_combinations, listed
-from tuner.model.errors import EmptySpaceError, KernelFileError, UnknownNameError
+from tuner.model.errors import KernelFileError, UnknownNameError
 from tuner.problems.lookup import problem_for
 from tuner.search.candidates import fit_batches
 
@@ -101,8 +101,6 @@ def test_an_optional_range_takes_its_first_value() -> None:
     assert str(kernel.workload({"n": 5, "m": 1})) == str(kernel.workload({"n": 5})) == "getrf:n=5"
     assert str(kernel.workload({"n": 5, "m": 7})) == "getrf:n=5,m=7"
     assert not any("m=" in str(workload) for workload in kernel.workloads())
-    with pytest.raises(EmptySpaceError, match="m == 1 or m >= n"):
-        kernel.space(kernel.workload({"n": 5, "m": 4}))
 
 
 def test_workloads_are_the_listed_ones(kernel: KernelFile) -> None:

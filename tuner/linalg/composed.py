@@ -303,7 +303,7 @@ class Recipe:
     ) -> None:
         """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own.
 
-        Matrices have as many rows as columns, or more.
+        Matrices have as many rows as columns, or more rows if these are given.
         """
         taken = 1 if name in _ONE else 2
         tall = rows > order
