@@ -155,6 +155,8 @@ def test_a_side_stream_runs_beside(rig: Rig, rivals: int) -> None:
     assert order[:4] == list("abcd")
     assert len(cp.kernels["a"].streams | cp.kernels["b"].streams) > 1
     assert cp.kernels["a"].streams == cp.kernels["d"].streams
+    beside, own = ({one.priority for one in cp.kernels[name].streams} for name in "ba")
+    assert (beside, own) == ({0}, {0} if rivals else {-1})  # CUDA counts downwards
 
 
 def test_side_streams_end_with_the_run(rig: Rig) -> None:

@@ -95,6 +95,14 @@ def test_several_ranges_are_listed_by_fewer_values(sizes: Any, shown: list[tuple
     assert count_combinations(sizes) == len(shown)
 
 
+def test_an_optional_range_takes_its_first_value() -> None:
+    """It is left out of names, and of what is listed; a workload may state it."""
+    kernel = Catalog.load().kernel("getrf")
+    assert str(kernel.workload({"n": 5, "m": 1})) == str(kernel.workload({"n": 5})) == "getrf:n=5"
+    assert str(kernel.workload({"n": 5, "m": 7})) == "getrf:n=5,m=7"
+    assert not any("m=" in str(workload) for workload in kernel.workloads())
+
+
 def test_workloads_are_the_listed_ones(kernel: KernelFile) -> None:
     """Every listed value of N with every form and type, each named once."""
     names = [str(workload) for workload in kernel.workloads()]

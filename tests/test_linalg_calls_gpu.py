@@ -121,6 +121,12 @@ def test_large_matrices(cp: Any, lead: tuple[int, ...], n: int, dtype: str) -> N
     tall = a[..., : n // 2]
     q, r = (one.get().astype(float) for one in linalg.qr(cp.asarray(tall), "economic"))
     assert backward(q @ r, tall) < 10
+    if dtype == "float64":
+        factors, pivots = (one.get() for one in linalg.lu_factor(cp.asarray(tall)))
+        for place in np.ndindex(*lead):
+            right, rows, _ = scipy.linalg.lapack.dgetrf(tall[place])
+            assert np.array_equal(pivots[place], rows)
+            assert np.allclose(factors[place], right, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", list(ROUNDOFF))

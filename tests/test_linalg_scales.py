@@ -47,9 +47,10 @@ def test_errors_of_tall_matrices(cp: LinalgCupy, m: int, n: int, dtype: str) -> 
     scales.tall_law(called, m, n, dtype)
 
 
-def test_reflections_are_for_what_needs_them(cp: LinalgCupy) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_reflections_are_for_what_needs_them(cp: LinalgCupy, dtype: str) -> None:
     """Tall matrices of any condition are factored without, one with a column of zeros is not."""
-    matrices = scales.tall(150, 9, "float64")
+    matrices = scales.tall(150, 9, dtype)
     for a in matrices[: scales.CONDITIONS]:
         linalg.qr(cp.asarray(a), "economic")
     assert not any("qr" in entry for entry in HostCompiler.compiled)

@@ -22,7 +22,8 @@ from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Device
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.lanes import SideStreams
+from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.lanes import MAIN, PrioritisedGraph, SideStreams, new_stream
 from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError, TunerError
@@ -455,7 +456,7 @@ class Machine:
 
     def __init__(self, cp: Any, code: CodeCache, libraries: LinalgLibraries, searcher: Searcher) -> None:
         self.cp, self.code, self.libraries, self.searcher = cp, code, libraries, searcher
-        self.timer = Timer(cp)
+        self.timer, self._driver = Timer(cp), DriverCalls()
         self._open_streams()
         self._lead = cp.empty(_LEAD_BYTES, "uint8")
         self._refusals = (
@@ -592,6 +593,8 @@ class Machine:
         try:
             enqueue(stream)
             graph = stream.end_capture()
+            if self._sides.used:
+                graph = PrioritisedGraph(graph, self._driver)
         except (RuntimeError, self.cp.cuda.runtime.CUDARuntimeError):
             with suppress(RuntimeError, self.cp.cuda.runtime.CUDARuntimeError):
                 stream.end_capture()  # what cannot be captured spoils the capture
@@ -602,7 +605,7 @@ class Machine:
 
     def _open_streams(self) -> None:
         """New ones after a capture that broke; else they are kept, and with them the workspaces of cuBLAS."""
-        self._captured = self.cp.cuda.Stream(non_blocking=True)
+        self._captured = new_stream(self.cp, MAIN)
         self._sides = SideStreams(self.cp)
 
 

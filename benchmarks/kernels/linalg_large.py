@@ -83,10 +83,7 @@ class LargeCase(Case):
     def target(self) -> Target:
         """What the row should reach."""
         if self.operation == "potrf":
-            aim = 1.2 if self.n <= _SMALL else None
-            if self.dtype == "float32":
-                return Target(None, aim)
-            return Target(0.9 if _SMALL < self.n <= _MEDIUM else 1.0, aim)
+            return Target(1.0, 1.2 if self.n <= _SMALL else None)
         if self.n < _SMALL:
             return Target(None)
         if self.operation == "getrf":

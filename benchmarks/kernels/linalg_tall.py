@@ -57,8 +57,9 @@ class Case(NamedTuple):
 
 
 CASES = (
-    *(Case("qr", m, m // 8) for m in (2048, 4096, 8192)),
+    *(Case("lu", times * n, n) for times in (16, 32) for n in (256, 512, 1024)),
     *(Case("qr", 4096, 512, condition) for condition in (1e2, 1e5, 1e12)),
+    *(Case("qr", m, m // 8) for m in (2048, 4096, 8192)),
     *(Case("qr", 20000, 100), Case("qr", 4096, 2048), Case("qr", 512, 4096)),
     *(Case("lu", 4096, 512), Case("lu", 512, 4096), Case("solve", 2048, 2048)),
 )

@@ -8,8 +8,8 @@
 //   comes, goes  of the panel: see panel()
 template <class T, int columns>
 __global__ void __launch_bounds__(128)
-    exchange(T* __restrict__ A, const int* __restrict__ comes, const int* __restrict__ goes, int n, int first, int block,
-             int behind, int right) {
+    exchange(T* __restrict__ A, const int* __restrict__ comes, const int* __restrict__ goes, int height, int n, int first,
+             int block, int behind, int right) {
     static_assert(columns <= kWarp, "a lane has a row");
     const int from = first / block * block, left = first - from;
     extern __shared__ float4 memory[];
@@ -17,14 +17,14 @@ __global__ void __launch_bounds__(128)
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const bool whole = first + columns <= n;  // else nothing is on the right
     for (int e = threadIdx.x; e < columns * columns; e += 128)
-        triangle[e] = whole ? A[size_t(first + e / columns) * n + first + e % columns] : T(0);
+        triangle[e] = whole ? A[size_t(first + e / columns) * height + first + e % columns] : T(0);
     const bool live = lane < columns && first + lane < n;
     const int origin = live ? comes[first + lane] : 0, now = live ? goes[first + lane] : 0;
     __syncthreads();
 
     const int number = blockIdx.x * 4 + warp, column = number < left ? from + number : behind + number - left;
     if (number >= left + right) return;
-    T* const elements = A + size_t(column) * n + first;
+    T* const elements = A + size_t(column) * height + first;
     T entering = live ? elements[origin] : T(0);
     const T leaving = live ? elements[lane] : T(0);
     __syncwarp();
@@ -57,12 +57,12 @@ __device__ constexpr int columns_of(int block) { return block < 128 ? 8 : block 
 // from `behind` on. A thread has rows of the outer block.
 template <class T, int columns, int block>
 __global__ void __launch_bounds__(256)
-    exchange_all(T* __restrict__ A, const int* __restrict__ comes, const int* __restrict__ goes, int n, int top, int left,
-                 int behind, int right) {
+    exchange_all(T* __restrict__ A, const int* __restrict__ comes, const int* __restrict__ goes, int height, int n, int top,
+                 int left, int behind, int right) {
     constexpr int rows = (block + 255) / 256;  // of a thread
     __shared__ int of_panels[2][block];        // the lists of the panels, from the first row of the outer block on
-    const int t = threadIdx.x, height = min(block, n - top);
-    for (int i = t; i < height; i += 256) {
+    const int t = threadIdx.x, count = min(block, n - top);
+    for (int i = t; i < count; i += 256) {
         const int base = i / columns * columns;
         of_panels[0][i] = base + comes[top + i];
         of_panels[1][i] = base + goes[top + i];
@@ -72,13 +72,13 @@ __global__ void __launch_bounds__(256)
     int origin[rows], now[rows];
 #pragma unroll
     for (int r = 0; r < rows; ++r) origin[r] = now[r] = t + r * 256;
-    for (int base = 0; base < height; base += columns) {  // a row moves on where it is found in the list of a panel
-        const int back = (height - 1) / columns * columns - base, count = min(columns, height - base);
-        const int back_count = min(columns, height - back);
+    for (int base = 0; base < count; base += columns) {  // a row moves on where it is found in the list of a panel
+        const int back = (count - 1) / columns * columns - base;
+        const int some = min(columns, count - base), back_some = min(columns, count - back);
 #pragma unroll
         for (int r = 0; r < rows; ++r) {
-            now[r] = moved(of_panels[1] + base, of_panels[0] + base, base, count, now[r]);
-            origin[r] = moved(of_panels[0] + back, of_panels[1] + back, back, back_count, origin[r]);
+            now[r] = moved(of_panels[1] + base, of_panels[0] + base, base, some, now[r]);
+            origin[r] = moved(of_panels[0] + back, of_panels[1] + back, back, back_some, origin[r]);
         }
     }
 
@@ -90,9 +90,9 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int r = 0; r < rows; ++r) {
                 entering[c][r] = leaving[c][r] = T(0);
-                if (number + c >= end || t + r * 256 >= height) continue;
+                if (number + c >= end || t + r * 256 >= count) continue;
                 const int column = number + c < left ? number + c : behind + number + c - left;
-                const T* const elements = A + size_t(column) * n + top;
+                const T* const elements = A + size_t(column) * height + top;
                 entering[c][r] = elements[origin[r]];
                 leaving[c][r] = elements[t + r * 256];
             }
@@ -101,11 +101,11 @@ __global__ void __launch_bounds__(256)
         for (int c = 0; c < kTogether; ++c)
 #pragma unroll
             for (int r = 0; r < rows; ++r) {
-                if (number + c >= end || t + r * 256 >= height) continue;
+                if (number + c >= end || t + r * 256 >= count) continue;
                 const int column = number + c < left ? number + c : behind + number + c - left;
-                T* const elements = A + size_t(column) * n + top;
+                T* const elements = A + size_t(column) * height + top;
                 elements[t + r * 256] = entering[c][r];
-                if (now[r] >= height) elements[now[r]] = leaving[c][r];
+                if (now[r] >= count) elements[now[r]] = leaving[c][r];
             }
     }
 }

@@ -1,5 +1,5 @@
 // LU factorisation P A = L U of one column-major matrix in place with partial pivoting, as LAPACK's getrf: what a library
-// does not do of it.
+// does not do of it. The matrix has n columns, and `height` rows, at least as many.
 //
 // A panel is factored by a block, or by the blocks of a cluster. A step for every column: each warp finds its largest
 // element and publishes its row, each block passes the best row of its warps to all blocks, and every thread updates its
@@ -29,16 +29,16 @@ struct Upper {
 
     // Loads them from where they are found, with the triangle of the panel before, and where its rows have gone.
     template <class Shared>
-    __device__ __forceinline__ void load(Shared& own, const T* A, const int* comes, const int* goes, int n, int base,
+    __device__ __forceinline__ void load(Shared& own, const T* A, const int* comes, const int* goes, int height, int base,
                                          int count) {
         for (int e = warp * kWarp + lane; e < columns * columns; e += warps * kWarp)
-            own.triangle[e] = A[size_t(base + e / columns) * n + base + e % columns];
+            own.triangle[e] = A[size_t(base + e / columns) * height + base + e % columns];
         if (warp == 0 && lane < columns) own.goes[lane] = goes[base + lane];
         const int origin = lane < columns ? base + comes[base + lane] : 0;
 #pragma unroll
         for (int i = 0; i < each; ++i) {
             const int c = warp + i * warps;
-            at[i] = lane < columns && c < count ? A[size_t(base + columns + c) * n + origin] : T(0);
+            at[i] = lane < columns && c < count ? A[size_t(base + columns + c) * height + origin] : T(0);
         }
     }
 
@@ -59,7 +59,8 @@ struct Upper {
 };
 
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
-__device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, int* goes, int n, int first, int joined) {
+__device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, int* goes, int height, int n, int first,
+                                       int joined) {
     constexpr int warps = threads / kWarp;
     using Own = Shared<T, columns, warps, (B > 1 ? B : 0)>;
     static_assert(sizeof(Own) == shared_bytes, "the kernel file counts the same bytes");
@@ -68,22 +69,22 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
     const Team<B, threads, shared_bytes> team(memory);
     Own& own = *reinterpret_cast<Own*>(team.memory);
     const int t = team.thread, warp = t / kWarp, start = team.rank * threads + t;
-    const int m = n - first, count = min(columns, m), base = first - columns;
-    T* const corner = A + size_t(first) * n + first;
+    const int m = height - first, count = min(columns, n - first), base = first - columns;
+    T* const corner = A + size_t(first) * height + first;
     if constexpr (B > 1) {
         if (t == 0) own.mail[0].open(), own.mail[1].open();
         cluster_arrive();
     }
     Upper<T, columns, warps> upper{{}, t % kWarp, warp};
     if (R > 0 && joined) {
-        upper.load(own, A, comes, goes, n, base, count);
+        upper.load(own, A, comes, goes, height, base, count);
         __syncthreads();
     }
     auto rows = [&] {
         if constexpr (R == 0)
-            return InMemory<T, columns, B * threads>(corner, n, m, count, start);
+            return InMemory<T, columns, B * threads>(corner, height, m, count, start);
         else
-            return InRegisters<T, columns, R, B * threads>(corner, n, m, count, start, [&](int row) {
+            return InRegisters<T, columns, R, B * threads>(corner, height, m, count, start, [&](int row) {
                 if (!joined) return row;
                 int found = row;
                 for (int i = 0; i < columns; ++i) found = own.goes[i] == row + columns ? i - columns : found;
@@ -94,7 +95,7 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
         if (joined) {
             upper.solve(own);  // while the rows are loaded
             __syncthreads();
-            rows.subtract(A + size_t(base) * n + first, own.upper);
+            rows.subtract(A + size_t(base) * height + first, own.upper);
         }
     if constexpr (B > 1) cluster_wait();  // all blocks have begun, and have shared memory
 
@@ -154,7 +155,7 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
     if (team.rank == 0) {
         if (R > 0 && joined)
             for (int e = t; e < columns * count; e += threads)
-                (corner - columns)[size_t(e / columns) * n + e % columns] = own.upper[e % columns * columns + e / columns];
+                (corner - columns)[size_t(e / columns) * height + e % columns] = own.upper[e % columns * columns + e / columns];
         if (t == 0) {
             const int before = first == 0 ? 0 : *info;
             *info = before != 0 ? before : bad;
@@ -175,13 +176,13 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
 //   joined       begin with what the panel before does to this one
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
 __global__ void __launch_bounds__(threads, 1) panel(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info,
-                                                    int* comes, int* goes, int n, int first, int joined) {
-    factor<T, columns, R, 1, threads, shared_bytes>(A, ipiv, info, comes, goes, n, first, joined);
+                                                    int* comes, int* goes, int height, int n, int first, int joined) {
+    factor<T, columns, R, 1, threads, shared_bytes>(A, ipiv, info, comes, goes, height, n, first, joined);
 }
 
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
 CLUSTER_KERNEL(B, threads)
-cluster_panel(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int* comes, int* goes, int n, int first,
-              int joined) {
-    factor<T, columns, R, B, threads, shared_bytes>(A, ipiv, info, comes, goes, n, first, joined);
+cluster_panel(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int* comes, int* goes, int height, int n,
+              int first, int joined) {
+    factor<T, columns, R, B, threads, shared_bytes>(A, ipiv, info, comes, goes, height, n, first, joined);
 }

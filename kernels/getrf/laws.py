@@ -20,35 +20,36 @@ def errors(
     are NumPy's or CuPy's.
 
     Args:
-        A: after the run, (n, n), column-major: element (i, j) of the matrix is ``A[j, i]``.
+        A: after the run, (n, m), column-major: element (i, j) of the matrix is ``A[j, i]``.
         A_before: before it.
         ipiv: LAPACK's, (n,): row i was exchanged with row ``ipiv[i]``, both from 1.
         info: LAPACK's, (1,): number of the first pivot that is zero, from 1, else 0.
-        n: order.
+        n: columns.
     """
     xp = sys.modules[type(A).__module__.partition(".")[0]]
-    exchanged = np.array(ipiv.tolist(), int) - 1
-    if (exchanged < np.arange(n)).any() or (exchanged >= n).any():
+    m, exchanged = A.shape[1], np.array(ipiv.tolist(), int) - 1
+    if (exchanged < np.arange(n)).any() or (exchanged >= m).any():
         return {"pivots out of range": np.inf}
-    order = np.arange(n)
+    order = np.arange(m)
     for i, other in enumerate(exchanged):
         order[i], order[other] = order[other], order[i]
     signs = xp.asarray(np.random.default_rng(n).choice([-1.0, 1.0], size=(n, VECTORS)))
-    right, above, found = xp.zeros_like(signs), xp.zeros_like(signs), xp.zeros_like(signs)
-    squares, largest = xp.zeros(n), 0.0
+    right, found, above = xp.zeros((m, VECTORS)), xp.zeros((m, VECTORS)), xp.zeros_like(signs)
+    squares, largest = xp.zeros(m), 0.0
     for first in range(0, n, ROWS):  # columns of the matrix
         some = slice(first, first + ROWS)
         before = A_before[some].astype(xp.float64)
         right += before.T @ signs[some]
         squares += (before**2).sum(axis=0)
-        above += xp.tril(A[some].astype(xp.float64), first).T @ signs[some]
+        above += xp.tril(A[some, :n].astype(xp.float64), first).T @ signs[some]
     for first in range(0, n, ROWS):
         some = slice(first, first + ROWS)
         lower = xp.triu(A[some].astype(xp.float64), first + 1)
         found += lower.T @ above[some]
         largest = max(largest, float(abs(lower).max()))
+    found[:n] += above
     u = float(np.finfo(A.dtype).eps) / 2
-    defect = float(abs(found + above - right[xp.asarray(order)]).max())
+    defect = float(abs(found - right[xp.asarray(order)]).max())
     norm = float(squares.max()) ** 0.5 or 1.0
     zeros = np.flatnonzero(np.array(xp.diagonal(A).tolist()) == 0)
     return {

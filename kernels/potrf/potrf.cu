@@ -42,9 +42,11 @@ __device__ __forceinline__ int solve(const T* corner, T (&row)[width]) {
 // The panel whose diagonal block begins at (first, first). A thread has a row: the first `columns` threads of every block
 // those of the diagonal block, the others rows below it. Orders that are no multiple of `columns` are filled up by rows
 // and columns of the identity. info: 0, or the order of the first leading minor that is not positive, or no number.
-template <class T, int columns, int width, int threads>
+template <class T, int columns, int threads>
 __global__ void __launch_bounds__(threads)
     panel(T* __restrict__ A, T* __restrict__ diagonals, int* __restrict__ info, int n, int pitch, int first) {
+    constexpr int width = 8;                 // columns that are factored together, with two barriers
+    constexpr int flying = 256 / sizeof(T);  // loads before one is waited for
     static_assert(columns % width == 0 && threads > columns, "rows below the block have threads");
     extern __shared__ float4 shared[];
     T* const tile = reinterpret_cast<T*>(shared);  // column by column, a row for each thread
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(threads)
     const int row = first + t + (inside ? 0 : blockIdx.x * (threads - columns));
     const int count = min(columns, n - first);
 
-#pragma unroll 8
+#pragma unroll(flying)
     for (int k = 0; k < columns; ++k) {
         const bool stored = row < n && k < count && (!inside || k <= t);
         tile[k * threads + t] = stored ? A[size_t(first + k) * n + row] : T(inside && t == k);
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(threads)
         if (t >= p) {
 #pragma unroll
             for (int c = 0; c < width; ++c) sum[c] = tile[(p + c) * threads + t];
-#pragma unroll 4
+#pragma unroll(flying / 4)
             for (int k = 0; k < p; ++k) {
                 const T left = tile[k * threads + t];
                 T above[width];

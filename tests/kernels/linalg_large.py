@@ -13,10 +13,11 @@ Preferred = Literal["main", "side"]
 STREAMS: tuple[Preferred, ...] = ("main", "side")
 
 
-def plan_with(name: str, n: int, dtype: str, **values: TunableValue) -> Plan:
-    """The configuration with these values that has most of the default's."""
+def plan_with(name: str, n: int, dtype: str, rows: int = 0, /, **values: TunableValue) -> Plan:
+    """The configuration with these values that has most of the default's; of more rows than n, if given."""
     kernel = kernel_of(name)
-    workload = kernel.workload({"n": n, "dtype": dtype})
+    sizes: dict[str, int | str] = {"n": n, "dtype": dtype}
+    workload = kernel.workload({**sizes, "m": rows} if rows else sizes)
     default = dict(kernel.default(workload).items())
     fitting = [c for c in kernel.space(workload) if values.items() <= dict(c.items()).items()]
     assert fitting, f"{workload}: no configuration has {values}"

@@ -120,6 +120,7 @@ def allowed(plan: Plan) -> float:
 
 # --- answers -------------------------------------------------------------------------------------
 
+INSIDE = {"way": "inside"}
 ROWS = ("fft", "fft-any", "fft-real", "fft-long", "fft-real-long")
 WALK = case("fft-long", 8505, batch=5, values={"r": 21, "load": "bulk", "split": True}, flags=CHECKED)
 CASES = [
@@ -182,6 +183,8 @@ CASES = [
     case("fft-long", 47 * 59 * 4, "inverse", "complex128", 2, flags=CHECKED),
     *(case("fft-long", N, way) for N, way in zip((5 * 2003, 101 * 103), WAYS, strict=True)),
     case("fft-long", 10624, dtype="complex128", values=STATED),
+    case("fft-long", 29 * 37 * 41, dtype="complex128"),  # 29 is a radix beside large primes
+    *(case("fft-long", N, dtype=dtype, values=INSIDE) for N in (28 * 1787, 53 * 2797) for dtype in COMPLEX),
     case("fft-long", 592, "inverse", values={"way": "whole"}),
     *(case("fft-real-long", N, way) for N in (300, 8193, 10000, 3**9) for way in WAYS),
     *(case("fft-real-long", 23 * 31 * 13, way, "float64") for way in WAYS),  # 31 is no radix of float64
@@ -202,7 +205,9 @@ CASES = [
     ),
     *(case("fft-real-long", N, way, "float64", values=STATED) for N in (5 * 2003, 47 * 59) for way in WAYS),
     *(case("fft-real-long", 1009, way, "float64", 2, flags=CHECKED) for way in WAYS),  # M >= 3 N / 2
-    *(case("fft-real-long", 63 * 2111, way, dtype) for way, dtype in zip(WAYS, REAL, strict=True)),
+    *(case("fft-real-long", 63 * 2111, way, dtype, values=INSIDE) for way in WAYS for dtype in REAL),
+    *(case("fft-real-long", 89 * 1447, way, "float64", values=INSIDE) for way in WAYS),
+    case("fft-real-long", 29 * 37 * 41, "inverse", "float64"),
     case("fft-real-long", 2 * 17**3, "forward", "float64", 3),  # 2 N2 even and odd columns
     case("fft-real-long", 5 * 7 * 11 * 13, "inverse", batch=3),  # odd columns and rows
     case("fft-real-long", 12342, "inverse", "float64", 3),

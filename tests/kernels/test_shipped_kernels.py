@@ -24,7 +24,7 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     **dict.fromkeys(("geqrf-batched", "getrf-batched"), 10),
     "tridiag-periodic": 40,  # rows of any length of which threads have one more or less
     **dict.fromkeys(("tridiag-several", "tridiag-several-large"), 20),  # right sides share the registers
-    "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
+    "potrf": 12,  # outer blocks of a large matrix are wide, and its panels few
     **dict.fromkeys(("geqrf", "getrf"), 4),
     **dict.fromkeys(("fft-convolution", "geqrf-hybrid", "getrf-hybrid", "potrf-hybrid"), 30),
 }

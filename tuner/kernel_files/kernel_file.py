@@ -17,7 +17,7 @@ from tuner.kernel_files.measured_answers import MeasuredAnswer
 from tuner.kernel_files.recipe import Recipe, TableValues
 from tuner.kernel_files.schema import Argument, BufferArgument
 from tuner.kernel_files.short_files import SUFFIXES, assumed_work
-from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described
+from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described, without_optional
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.stage_recipe import BufferRecipe, BufferTable
 from tuner.model.errors import (
@@ -411,7 +411,8 @@ class KernelFile:
 
         Of several ranges, each stands at its ends and between them.
         """
-        return [self.workload(sizes) for sizes in combinations(self.sizes)]
+        shown = without_optional(self.sizes, self.optional)
+        return [self.workload(sizes) for sizes in combinations(shown)]
 
     def space(self, workload: Workload) -> Space:
         """Every configuration the rules allow; of very many, a sample (``Space.is_sample``).

@@ -31,7 +31,7 @@ from tuner.kernel_files.schema import (
     WorkTable,
 )
 from tuner.kernel_files.short_files import SUFFIXES, default_name, line_of, read_pragma_file
-from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text
+from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text, without_optional
 from tuner.kernel_files.source_folder import SourceFolder, SourceTexts, split_includes
 from tuner.kernel_files.stage_reader import ChainReader, StageReader
 from tuner.kernel_files.stage_recipe import (
@@ -357,9 +357,7 @@ def _check_sizes(
         if name not in sizes:
             choices = ", ".join(sizes) or "there is none"
             raise location.error(f"no size is called {name!r}; choose from {choices}")
-        if isinstance(sizes[name], range):
-            raise location.error(f"{name} is a range, which has no first choice; give it a list of values")
-    combinations = count_combinations(sizes)
+    combinations = count_combinations(without_optional(sizes, optional))
     if combinations > MAX_WORKLOADS:
         raise at("[problem.sizes]").error(
             f"{combinations} combinations of sizes, at most {MAX_WORKLOADS} are allowed"

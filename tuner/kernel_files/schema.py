@@ -396,7 +396,7 @@ class ProblemTable(FileTable):
         description="Problem sizes: name -> values to choose from, or a range as { from = 2, to = 8192 }.",
     )
     optional: list[Name] = Field(
-        default=[], description="Sizes that may be left out of a workload; they take the first of their list."
+        default=[], description="Sizes that may be left out of a workload; they take their first value."
     )
     reference: dict[Name, str] = Field(
         default={},

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 SizeValues = tuple[int | str, ...] | range
 
@@ -30,6 +30,14 @@ def listed(values: SizeValues) -> tuple[int | str, ...]:
         return values
     powers = (1 << exponent for exponent in range(values[0].bit_length(), values[-1].bit_length()))
     return tuple(sorted({values[0], *powers, values[-1]}))
+
+
+def without_optional(sizes: Mapping[str, SizeValues], optional: Collection[str]) -> dict[str, SizeValues]:
+    """The sizes, ranges that are optional with their first value alone."""
+    return {
+        name: (values[0],) if name in optional and isinstance(values, range) else values
+        for name, values in sizes.items()
+    }
 
 
 def combinations(sizes: Mapping[str, SizeValues]) -> list[dict[str, int | str]]:

@@ -298,12 +298,18 @@ class Recipe:
         numbers = map(_number, (batch, order, least, most))
         self._stage("settled", (pivots.buffer, made.buffer, info.buffer, *numbers), batch * least)
 
-    def kernel(self, name: str, order: int, batch: int, arrays: Mapping[str, str | BufferView]) -> None:
-        """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own."""
+    def kernel(
+        self, name: str, order: int, batch: int, arrays: Mapping[str, str | BufferView], rows: int = 0
+    ) -> None:
+        """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own.
+
+        Matrices have as many rows as columns, or more rows if these are given.
+        """
         taken = 1 if name in _ONE else 2
-        shape = (order, order) if name in _LARGE else (batch, order, order)
+        tall = rows > order
+        shape = (order, max(rows, order)) if name in _LARGE else (batch, order, order)
         form = ArrayForm(shape, self.dtype)
-        asked = ApplicationCall(name, (form,) * taken, self._device, None, {})
+        asked = ApplicationCall(name, (form,) * taken, self._device, None, {"m": rows} if tall else {})
         loaded, plan = self._application.loaded(self._cp, asked)
         self._tallies.append(loaded.tally)
         known = {

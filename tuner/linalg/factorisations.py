@@ -210,7 +210,7 @@ def _lu_factor(call: Call, matrices: Array) -> tuple[Recipe, Finish] | tuple[Arr
 
 
 def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[Matrices, Matrices]:
-    """LU factors of matrices that are not empty, tall ones filled up with zeros to squares.
+    """LU factors of matrices that are not empty, small ones filled up with zeros to squares.
 
     Of wide matrices the left square is factored, and the rest follows.
 
@@ -254,13 +254,15 @@ def _wide_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices)
 def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrices, *, out: bool) -> Matrices:
     """Factors in their place, (..., n, m); returns pivots."""
     m, n = source.shape[-2:]
-    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
-    found = route(call, "getrf", order)
+    least, batch = min(m, n), math.prod(source.lead)
+    found = route(call, "getrf", max(m, n))
+    order, height = (max(m, n),) * 2 if found.batched else (n, m)
     settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
     info = recipe.array("info", batch, dtype="int32", out=True)
     pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
     at_once = found.batched or batch == 1
-    whole = factors if at_once and m == n else recipe.array("whole", batch if at_once else 1, order, order)
+    fits = at_once and (order, height) == (n, m)
+    whole = factors if fits else recipe.array("whole", batch if at_once else 1, order, height)
     for number in [None] if at_once else range(batch):
         recipe.move(source.turned, whole, number=number)
         first = number or 0
@@ -269,7 +271,7 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
             "ipiv": BufferView(pivots.buffer, first * order),
             "info": BufferView(info.buffer, first),
         }
-        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays)
+        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays, height)
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
     recipe.settle(pivots, settled, info, m)
@@ -341,10 +343,10 @@ def qr(
     Tall matrices in economic mode, of more than 128 rows and at least twice as many as columns, are factored
     by Cholesky's factors of A'A, R with no negative number on its diagonal. The call waits for the GPU, and
     looks at the errors: Q'Q is to be I, and Q R to be A by each column, to 8 √n units of roundoff. Where the
-    condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes two more
-    factorisations. Where the errors are still too large, as of columns of zeros, of a rank of a few, or of
-    numbers near the ends of their range, all matrices of the call are factored by reflections, which takes
-    many times as long.
+    condition is above some 10² in float32 or 10⁴ in float64, columns by their norms, that takes more
+    factorisations, in float64. Where the errors are still too large, as of columns of zeros, of a rank of a
+    few, or of numbers near the ends of their range, all matrices of the call are factored by reflections,
+    which takes many times as long.
 
     Args:
         a: (..., m, n), float32 or float64.
@@ -374,7 +376,8 @@ def qr(
         if mode not in MODES:
             raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
         if mode == "economic" and is_tall(matrices.shape):
-            found = (() if tried else _tall(matrices)) or _positive(call, *_by_tree(call, matrices))
+            found = (() if tried else _tall(matrices)) or _shifted(matrices)
+            found = found or _positive(call, *_by_tree(call, matrices))
         found = found or _by_reflections(call, matrices, mode)
         if checked and mode in {"full", "economic"}:
             refuse_residuals(call, of_qr, (matrices,), found)
@@ -461,10 +464,17 @@ def is_tall(shape: Sequence[int]) -> bool:
 
 def _tall(a: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
     """Q and R of tall matrices by Cholesky factorisations; nothing if their errors are too large."""
-    found: tuple[Any, ...] = ()
-    for shifts in (0, 2):
-        found = found or perform("qr", _by_cholesky, {"a": a}, shifts)
+    found: tuple[Any, ...] = perform("qr", _by_cholesky, {"a": a}, 0)
     return found
+
+
+def _shifted(matrices: Array) -> tuple[Array, ...]:
+    """The same of any condition: of float32 in float64, which holds the squares of most conditions."""
+    wide = matrices.astype(np.float64, copy=False)
+    found: tuple[Array, ...] = ()
+    for shifts in (2,) if matrices.dtype == np.float64 else (1, 2):
+        found = found or perform("qr", _by_cholesky, {"a": wide}, shifts)
+    return tuple(one.astype(matrices.dtype, copy=False) for one in found)
 
 
 def _by_cholesky(call: Call, matrices: Array, shifts: int) -> tuple[Recipe, Finish]:

@@ -485,9 +485,11 @@ def _parts(text: str) -> list[str]:
 def _drawn(kernel: KernelFile, name: str, text: str | None) -> DrawnSize:
     values = kernel.sizes[name]
     if text is None:
+        if name in kernel.optional:
+            return DrawnSize(name, values=tuple(values[:1]))
         if isinstance(values, range):
             return DrawnSize(name, values[0], values[-1])
-        return DrawnSize(name, values=tuple(values[:1] if name in kernel.optional else values))
+        return DrawnSize(name, values=tuple(values))
     span = _RANGE.fullmatch(text)
     if span is not None:
         low, high = _number(span[1]), _number(span[2])

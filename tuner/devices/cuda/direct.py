@@ -12,7 +12,7 @@ from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import Array, Graph, Stream
-from tuner.devices.cuda.lanes import SideStreams, stream_of
+from tuner.devices.cuda.lanes import MAIN, PrioritisedGraph, SideStreams, new_stream, stream_of
 from tuner.devices.cuda.launches import LaunchRefusedError, Program, StageLaunch, Step
 from tuner.model.errors import CompileError, DeviceError
 from tuner.model.jobs import DeviceIdentity
@@ -121,13 +121,13 @@ class SteppedRun:
         Raises:
             LaunchRefusedError: a library refuses a call.
         """
-        stream = self._cp.cuda.Stream(non_blocking=True)
+        stream, sides = new_stream(self._cp, MAIN), SideStreams(self._cp)  # a capture that breaks spoils them
         stream.begin_capture()
         try:
-            self._put(stream, SideStreams(self._cp))  # a capture that breaks spoils its streams
+            self._put(stream, sides)
         finally:
             captured: Graph = stream.end_capture()
-        return captured
+        return PrioritisedGraph(captured, self._program.driver) if sides.used else captured
 
     def _put(self, stream: Stream, sides: SideStreams) -> None:
         if any(isinstance(step, StageLaunch) and step.side for step in self._steps):

@@ -32,6 +32,9 @@ class StreamPlace:
 
 ANYWHERE = StreamPlace()
 
+MAIN = 1
+"""Priority of the stream of a lone workload: those beside it have what does not hold it up."""
+
 
 @dataclass(frozen=True)
 class RoundStamps:
@@ -69,7 +72,7 @@ class Lanes:
         Places stay.
         """
         cuda = self._cp.cuda
-        self.main: Stream = cuda.Stream(non_blocking=True)
+        self.main: Stream = new_stream(self._cp, MAIN)
         self._fork: CudaEvent = cuda.Event(disable_timing=True)
         self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
         self._lanes: dict[tuple[int, StreamPlace], Stream] = {}
@@ -191,7 +194,7 @@ class Lanes:
         finally:
             self._capturing = False
             graph = self.main.end_capture()
-        if any(place.priority for place in self._places):
+        if self._sides or any(place.priority for place in self._places):
             graph = PrioritisedGraph(graph, self._driver)
         graph.upload(self.main)
         return graph
@@ -331,6 +334,11 @@ class SideStreams:
         self._new = new or partial(new_stream, cp, 0)
         self._streams: dict[int, Stream] = {}
         self._events: dict[int, CudaEvent] = {}
+
+    @property
+    def used(self) -> bool:
+        """True where something was put beside a workload's own stream."""
+        return bool(self._streams)
 
     def enqueue(self, steps: Sequence[Step], main: Stream) -> None:
         """Put a run into its stream and those beside it; it begins and ends in its own.
