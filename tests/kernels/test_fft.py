@@ -527,7 +527,7 @@ def test_all_lengths_have_a_default_and_an_answer_that_takes_more_memory(name: s
         for N in some:
             workload = kernel.workload({"N": N, "dtype": dtype}, 3 if N % 2 else 1000)
             answer, default = dict(kernel.stated_answers(workload, "")[-1]), dict(kernel.default(workload))
-            assert answer["split"] <= default["split"]
+            assert default["split"] or not answer["split"]
             assert {**answer, "split": 0, "blocks": 0} == {**default, "split": 0, "blocks": 0}
 
 
