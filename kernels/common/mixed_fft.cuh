@@ -186,9 +186,10 @@ template <class Fft, int stage, int i = 0, class T>
 __device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], unsigned t, Twiddle<T> first = {}) {
     constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), more = Fft::more(stage, i);
     const unsigned base = Fft::base(stage, i, t);
-    constexpr bool alone = stage == Fft::paired || Fft::columns > 1;  // factors do not follow from those of another
+    constexpr int columns = Fft::columns, bound = (Fft::bound(stage) + columns - 1) / columns;
+    constexpr bool alone = stage == Fft::paired || Fft::G % columns;  // factors do not follow from those of another
     if constexpr (Ns > 1 && (i == 0 || alone)) {
-        const unsigned turn = (Fft::columns > 1 ? base + more : base) / Fft::columns % Ns;
+        const unsigned turn = (base + more) / columns % Ns;
         first.w = root<T, Ns * R, R>(turn);
         first.fourth = R > 8 ? root<T, Ns * R, R / 4>(4 * turn) : first.w;
     }
@@ -197,7 +198,7 @@ __device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], u
 #pragma unroll
         for (int q = 0; q < R; ++q) u[q] = v[i * R + q];
         if constexpr (Ns > 1) {
-            const Twiddle<T> own = behind<R, Ns, alone ? 0 : more, Fft::bound(stage)>(first, base);
+            const Twiddle<T> own = behind<R, Ns, alone ? 0 : more / columns, bound>(first, base / columns);
             twist<R>(u, own.w, own.fourth);
         }
         transform<R>(u);

@@ -4,10 +4,10 @@
 // it, is convolved, by two such transforms of M points (any_fft.cuh), all of it in one block.
 //
 // Tunables: way, by which a large prime is convolved; r first and largest radix, the other stages share what is left
-// evenly; P points per thread, a multiple of the smallest radix, so that G = M / P threads share a problem; L threads
-// per block; split, by which shared memory holds real parts and then imaginary parts; tile, by which all rows of a block
-// come and go through shared memory, as lanes side by side read parts of many short rows; blocks that a multiprocessor
-// is to hold at least, which bounds the registers: 0 leaves them to the compiler.
+// evenly; P points per thread, so that G = M / P threads share a problem; L threads per block; split, by which shared
+// memory holds real parts and then imaginary parts; tile, by which all rows of a block come and go through shared
+// memory, as lanes side by side read parts of many short rows; blocks that a multiprocessor is to hold at least, which
+// bounds the registers: 0 leaves them to the compiler.
 #include "any_fft.cuh"
 #include "row_layout.cuh"
 

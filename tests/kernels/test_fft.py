@@ -519,14 +519,16 @@ def test_declared_resources_are_near_the_compiled_ones(architecture: str, cubins
 
 
 @pytest.mark.parametrize("name", ["fft-any", "fft-real"])
-def test_all_lengths_have_a_default_which_is_the_answer_of_the_last_table(name: str) -> None:
-    """All of the first type; of double precision some, and two where points per thread are most by a rule."""
+def test_all_lengths_have_a_default_and_an_answer_that_takes_more_memory(name: str) -> None:
+    """Few rows and many; all lengths of the first type, and some of double precision."""
     kernel = kernel_of(name)
     lengths, (single, double) = kernel.sizes["N"], kernel.sizes["dtype"]
     for dtype, some in ((single, lengths), (double, [*lengths[::7], 6422, 7774])):
         for N in some:
-            workload = kernel.workload({"N": N, "dtype": dtype}, 3)
-            assert kernel.stated(workload) == kernel.default(workload)
+            workload = kernel.workload({"N": N, "dtype": dtype}, 3 if N % 2 else 1000)
+            answer, default = dict(kernel.stated_answers(workload, "")[-1]), dict(kernel.default(workload))
+            assert default["split"] or not answer["split"]
+            assert {**answer, "split": 0, "blocks": 0} == {**default, "split": 0, "blocks": 0}
 
 
 LENGTHS = (2, 7, 37, 64, 289, 722, 1000, 1024, 1519, 2048, 2634, 4096)

@@ -159,7 +159,7 @@ LEAN = (
     Lean("fft-any", {"N": (30, 210, 527, 1000, 4000, 8192)}, (53, 120), registers=168),
     Lean("fft-any", {"N": (1009, 4093)}, (90, 120), registers=168),
     Lean("fft-any", {"N": (243, 1000, 2048), "dtype": COMPLEX[1:]}, (53, 120), registers=168),
-    Lean("fft-any", {"N": (222, 6579, 6848, 8191)}, (90,), registers=96),  # large primes are convolved
+    Lean("fft-any", {"N": (222, 6579, 6848, 8191)}, (90,), registers=112),  # large primes are convolved
     Lean("fft-any", {"N": (2034, 7272), "dtype": COMPLEX[1:]}, (90,), registers=168),
     Lean("fft-real", {"N": [2000], "dtype": REAL}, (53, 120), registers=168),
     Lean("fft-long", {"N": (10000, 65537), "dtype": COMPLEX}, (53, 120)),
