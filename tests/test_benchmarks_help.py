@@ -34,7 +34,7 @@ SMALLEST = {
     "window_scatter": ["--runs", "20"],
 }
 FOR_A_GPU = (
-    "fft_random_lengths",
+    *("fft_random_lengths", "untuned_choice"),
     *("kernels/fft_lengths", "kernels/linalg_large", "kernels/linalg_peers", "kernels/linalg_tall"),
     *("kernels/long_scan_peers", "kernels/peers", "kernels/tridiag_large"),
 )
