@@ -386,8 +386,9 @@ class LayeredKernels(Mapping[str, KernelFile]):
 
 
 def _perhaps_extending(kernels: Mapping[str, KernelFile], name: str) -> Collection[str]:
-    tells = isinstance(kernels, KernelsOnDemand | LayeredKernels)
-    return kernels.perhaps_extending(name) if tells else kernels.keys()
+    if isinstance(kernels, KernelsOnDemand | LayeredKernels):
+        return kernels.perhaps_extending(name)
+    return kernels.keys()
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:

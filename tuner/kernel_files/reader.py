@@ -46,7 +46,7 @@ from tuner.kernel_files.tunable_reader import TunableReader, declarations
 from tuner.model.errors import ExpressionError, InputError, suggestion
 from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.expressions.callables import Expression, PythonExpression, is_free_name
-from tuner.model.plan import BufferRole, ProblemSpec, PythonFunction, Source, Workload
+from tuner.model.plan import BufferRole, ProblemSpec, PythonFunction, Source, TunableValue, Workload
 from tuner.space.space import count_configurations
 
 WHEN = "when"  # key of analytical answers that is no tunable
@@ -503,7 +503,7 @@ class _Reader:
         )
 
     @property
-    def _analytical(self) -> dict[str, Mapping[str, Any]]:
+    def _analytical(self) -> dict[str, Mapping[str, TunableValue]]:
         """The tables of analytical answers, as the file names them."""
         analytical = self.document.analytical
         if self.document.kernel.analytical == "default":
@@ -513,7 +513,7 @@ class _Reader:
         return {"[analytical]": analytical} if analytical else {}
 
     def _stated(self, tunables: TunableReader) -> dict[str, TableValues]:
-        found = {}
+        found: dict[str, TableValues] = {}
         for table, values in self._analytical.items():
             given = {name: value for name, value in values.items() if name != WHEN or name in self.declared}
             if not given:
@@ -530,10 +530,7 @@ class _Reader:
         return {table: condition for table, condition in conditions.items() if condition is not None}
 
     def _size_condition(
-        self,
-        key: str,
-        text: Any,
-        derived: Mapping[str, Formula],  # noqa: ANN401 - of a file
+        self, key: str, text: TunableValue | None, derived: Mapping[str, Formula]
     ) -> SizeCondition | None:
         if text is None:
             return None
