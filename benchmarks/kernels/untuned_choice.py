@@ -7,9 +7,9 @@ answers that the file states) into interleaved rounds. The first half of these s
 second half is reported. Times are medians; large arrays begin with a cold L2, small ones run 20 times in a
 row, as a CUDA graph. Every answer of these rounds is checked. Each row is stored when it is measured.
 
-    python benchmarks/untuned_choice.py --out benchmarks/results/untuned-choice-h200.json
-    python benchmarks/untuned_choice.py --out some.json --only tridiag-wm scan-lf --which full --most 40
-    python benchmarks/untuned_choice.py --show benchmarks/results/untuned-choice-h200.json
+    python benchmarks/kernels/untuned_choice.py --out benchmarks/results/untuned-choice-h200.json
+    python benchmarks/kernels/untuned_choice.py --out some.json --only tridiag-wm scan-lf --which full
+    python benchmarks/kernels/untuned_choice.py --show benchmarks/results/untuned-choice-h200.json
 
 With ``--first-calls 3`` fresh processes, without cached code, also say what the first untuned call takes.
 """
@@ -32,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-sys.path.insert(0, str(Path(__file__).parent / "kernels"))  # the workbench of kernels
+sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import median, spread
 from provenance import command_line, provenance, save
