@@ -36,7 +36,7 @@ SMALLEST = {
 FOR_A_GPU = (
     "fft_random_lengths",
     *("kernels/fft_lengths", "kernels/linalg_large", "kernels/linalg_peers", "kernels/linalg_tall"),
-    *("kernels/long_scan_peers", "kernels/peers", "kernels/tridiag_large"),
+    *("kernels/long_scan_peers", "kernels/peers", "kernels/tridiag_large", "kernels/untuned_choice"),
 )
 ELSEWHERE = {  # played in small by a test of their own
     "daemon_faults": "test_daemon_faults",

@@ -10,7 +10,8 @@ from cli_process import SMALL, tuner
 
 from tuner.application.keys import ArrayForm, workload_for
 from tuner.database.runs import Store
-from tuner.kernel_files.catalog import Catalog, default_search_path, origin
+from tuner.kernel_files.catalog import Catalog, default_search_path, load_kernel_file, origin
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.source_folder import PackageBuild, content_of, decisive_files, kernels_root, own_build
 from tuner.model.errors import InputError, KernelFileError, UnknownNameError
 from tuner.model.records import PROTOCOL, binding, fingerprint
@@ -65,6 +66,22 @@ def test_sizes_of_another_kernel_name_it() -> None:
         shipped.workload("fft-large:N=64")
     with pytest.raises(UnknownNameError, match=r"16384, .*8388608, or take fft-long, which solves this too$"):
         shipped.workload("fft-large:N=16385")
+
+
+def test_only_kernels_that_extend_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for one that takes other sizes reads the files that name the kernel, and misses none."""
+    read: list[str] = []
+
+    def load(path: Path) -> KernelFile:
+        read.append(path.parent.name)
+        return load_kernel_file(path)
+
+    monkeypatch.setattr("tuner.kernel_files.catalog.load_kernel_file", load)
+    assert Catalog.load().workload("fft:N=1000").kernel == "fft-any"
+    few = set(read)
+    kernels = Catalog.load().kernels
+    assert few >= {"fft", *(name for name, kernel in kernels.items() if "fft" in kernel.recipe.extends)}
+    assert len(few) < len(kernels) / 4
 
 
 def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:

@@ -136,12 +136,12 @@ def test_an_answer_for_energy_is_told_where_none_is_for_time(db: Path) -> None:
 
 def test_a_near_size_is_lent(db: Path) -> None:
     """Without an answer of a workload that of a near size is printed, in the form of the daemon's answers."""
-    tuner("run", "scan-lf:N=8", *TX1, "--objective", "energy", "--budget", "2", "--database", db)
+    tuner("run", "scan-lf:N=2", *TX1, "--objective", "energy", "--budget", "4", "--database", db)
     found = document("best", *SMALL, "--database", db)
     shown = tuner("best", *SMALL, "--database", db).stdout
 
     assert found["origin"] == "nearest"
-    assert found["workloads"]["scan-lf:N=4"]["details"].startswith("the answer for scan-lf:N=8, run 1 of")
+    assert found["workloads"]["scan-lf:N=4"]["details"].startswith("the answer for scan-lf:N=2, run 1 of")
     assert (found["run"], found["answer"], found["clock_mhz"]) == (None, None, None)
     assert "of the database" in shown
     assert "nothing was measured" in shown

@@ -116,8 +116,8 @@ def test_modelled_numbers_say_so_and_joules_their_interval(db: Path) -> None:
 def test_table_holds_what_a_reader_compares(db: Path) -> None:
     """Gain over the default, clock, trials of the space, cost of tuning: all are there."""
     text = tuner(
-        *("run", "scan-lf:N=4", "--device", "sim:k40c", "--objective", "energy", "--clocks", "all"),
-        *("--database", db),
+        *("run", "scan-lf:N=4,dtype=float64", "--device", "sim:k40c", "--objective", "energy"),
+        *("--clocks", "all", "--database", db),
     ).stdout
 
     assert re.search(r"ms  .* W  .* MData/s  clock (875|810|745|666) MHz", text)

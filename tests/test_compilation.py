@@ -498,7 +498,7 @@ class Bench:
 
 def test_a_trial_that_is_ruled_out_is_answered_and_costs_nothing(tmp_path: Path) -> None:
     """It is measured by nobody, stored nowhere, told to nobody, and takes nothing of the budget."""
-    gpu, bench = Workshop(fat_from(8)), Bench()
+    gpu, bench = Workshop(fat_from(16)), Bench()
     items = prepared(gpu)
     answers: list[Measurement] = []
 
@@ -506,7 +506,7 @@ def test_a_trial_that_is_ruled_out_is_answered_and_costs_nothing(tmp_path: Path)
         answers.extend((yield trials(items)))
 
     default = Trial((items[0].default,))
-    lean = [trial for trial in trials(items) if int(trial.configurations[0]["P"]) < 8]
+    lean = [trial for trial in trials(items) if int(trial.configurations[0]["P"]) < 16]
     stored = bench.searched(gpu, policy, tmp_path / "db", "scan-lf:N=64", budget=len(lean) + 1)
     fat = [answer for answer in answers if answer.status is Status.PRUNED]
 

@@ -265,6 +265,26 @@ def test_several_analytical_answers(load: Load) -> None:
     assert [one[STREAM_PRIORITY] for one in several.stated_answers(workload, "")] == [0, 0]
 
 
+def test_analytical_answers_with_conditions(load: Load) -> None:
+    """Each is an answer where its own ``when`` holds, over sizes, batch and derived names."""
+    text = SEVERAL.replace("P = 2", 'when = "N > 64 or batch == 3"\nP = 2', 1)
+    kernel = load(TEXT.replace("[launch]\n", text))
+    for sizes, batch, expected in ((64, 1, [4, 2]), (64, 3, [2, 4]), (128, 1, [2, 4])):
+        workload = kernel.workload({"N": sizes, "kind": "down"}, batch)
+        assert [one["P"] for one in kernel.stated_answers(workload, "")] == expected
+
+
+@pytest.mark.parametrize(
+    ("when", "trouble"), [("P > 1", "unknown name 'P'"), ("N >", "[[analytical]] #1 when: ")]
+)
+def test_wrong_conditions_of_analytical_answers(load: Load, when: str, trouble: str) -> None:
+    """Tunables are none of the names, and the key is named."""
+    text = SEVERAL.replace("P = 2", f'when = "{when}"\nP = 2', 1)
+    with pytest.raises(KernelFileError) as error:
+        load(TEXT.replace("[launch]\n", text))
+    assert trouble in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("given", "trouble"),
     [

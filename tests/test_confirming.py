@@ -327,7 +327,7 @@ def test_intervals_hold_while_a_gpu_warms(store: Store) -> None:
 @pytest.mark.parametrize(("limit_s", "fits"), [(9.0, True), (5.0, False), (0.5, False)])
 def test_a_time_limit_leaves_room_for_the_end(limit_s: float, fits: bool, store: Store) -> None:
     """Default and answer are measured once more within the limit; without room it is the search's time."""
-    request = replace(REQUEST, time_limit_s=limit_s, workloads=("scan-lf:N=64",))
+    request = replace(REQUEST, time_limit_s=limit_s, workloads=("scan-lf:N=64,dtype=float64",))
     with warming_setup(request, 1, Warming(30.0, 0.08, 20.0, 1e-3)) as setup:
         outcome = tune_on(setup, request, store)
         ended_s = setup.device.now_s()

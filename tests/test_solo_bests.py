@@ -244,7 +244,7 @@ def test_a_solo_best_outside_the_space_is_named(store: Store) -> None:
 
     found = _tuned(replace(TWO, min_occupancy=0.9), store, fastest=64).document
 
-    assert found["no_solo_bests"] == "the solo best of fft:N=4 (run 2) is not in the space of this run"
+    assert found["no_solo_bests"] == "the solo best of scan-lf:N=4 (run 1) is not in the space of this run"
     assert found["solo_bests"] is None
 
 

@@ -30,7 +30,7 @@ from tuner.search.verification import NOTHING_TO_VERIFY, POLICY
 FIRST, SECOND = "sim:k40c", "sim:k40c.2"
 SEARCH = SearchRequest(workloads=("scan-lf:N=4",), objective="energy", policy="random")
 VERIFY = replace(SEARCH, verify=True)
-WIDE, AS_DEFAULT = 256, 64  # threads of a block
+WIDE, AS_DEFAULT = 512, 256  # threads of a block
 
 
 class PlayedGpu(FormulaMeasurer):

@@ -300,7 +300,7 @@ def test_defaults_compile_lean(kernel: str, architecture: str, cubins: Path) -> 
     for n, shuffle in itertools.product((64, 1001, 4096), (True, False)):
         workload = kernel_of(kernel).workload({"N": n})
         default = {**kernel_of(kernel).default(workload), "shuffle": shuffle}
-        if not shuffle and default["load"] == "direct":
+        if not shuffle and "direct" == default["load"] == default["store"]:
             default["S"] = default["L"]
         stages += kernel_of(kernel).plan(workload, Configuration(default)).stages
     results = compiled_stages(stages, architecture, cubins)

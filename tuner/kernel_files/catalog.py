@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -322,6 +322,14 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
         """Errors of the files that could not be used; reads all files."""
         return [error for name in self._paths for error in self._of(name)[1]]
 
+    def perhaps_extending(self, name: str) -> list[str]:
+        """Names of kernels that may extend another, by the texts of their files: to read all takes long."""
+        return [
+            each
+            for each, paths in self._paths.items()
+            if any(_mentions(path, "extends", name) for path in paths)
+        ]
+
     def _of(self, name: str) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
         if name not in self._by_path:
             kernels, broken = _read(self._paths[name])
@@ -332,6 +340,15 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
             ]
             self._by_path.setdefault(name, (kernels, broken))  # another thread may have been first
         return self._by_path[name]
+
+
+def _mentions(path: Path, *words: str) -> bool:
+    """Return True if all words are in a file, or nobody knows."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError):
+        return True
+    return all(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in words)
 
 
 class LayeredKernels(Mapping[str, KernelFile]):
@@ -362,6 +379,16 @@ class LayeredKernels(Mapping[str, KernelFile]):
     def __len__(self) -> int:
         """The number of names."""
         return len(set().union(*self._layers))
+
+    def perhaps_extending(self, name: str) -> set[str]:
+        """Names of kernels that may extend another."""
+        return set().union(*(_perhaps_extending(layer, name) for layer in self._layers))
+
+
+def _perhaps_extending(kernels: Mapping[str, KernelFile], name: str) -> Collection[str]:
+    if isinstance(kernels, KernelsOnDemand | LayeredKernels):
+        return kernels.perhaps_extending(name)
+    return kernels.keys()
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
@@ -625,7 +652,9 @@ class Catalog:
         return next((at(other) for other in better if _refusal(other, at) is None), workload)
 
     def _extending(self, kernel: KernelFile) -> list[KernelFile]:
-        return [candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends]
+        names = sorted(_perhaps_extending(self.kernels, kernel.name))
+        found = (self.kernels[name] for name in names if name in self.kernels)
+        return [candidate for candidate in found if kernel.name in candidate.recipe.extends]
 
     def _same_problem(self, kernel: KernelFile) -> list[KernelFile]:
         """Other kernels of the same built-in problem, of tridiagonal systems those with the same boundary."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.kernel_files.formulas import Environment, Formula, Location, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
-from tuner.kernel_files.recipe import Recipe, TableValues
+from tuner.kernel_files.recipe import Recipe, SizeCondition, TableValues
 from tuner.kernel_files.schema import Argument, BufferArgument
 from tuner.kernel_files.short_files import SUFFIXES, assumed_work
 from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described, without_optional
@@ -458,9 +458,10 @@ class KernelFile:
 
     def leaves(self, workload: Workload) -> bool:
         """True where the file says that a kernel which extends this one is the better choice."""
-        if self.recipe.leaves is None:
-            return False
-        formula, derived = self.recipe.leaves
+        return self.recipe.leaves is not None and self._holds(self.recipe.leaves, workload)
+
+    def _holds(self, condition: SizeCondition, workload: Workload) -> bool:
+        formula, derived = condition
         return bool(formula.value(with_derived(constants(self.recipe, workload), derived)))
 
     def stated_answers(self, workload: Workload, gpu: str | None) -> tuple[Configuration, ...]:
@@ -472,7 +473,12 @@ class KernelFile:
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
         """
-        answers = [self._of_table(workload, values, table) for table, values in self.recipe.stated.items()]
+        when = self.recipe.stated_when
+        answers = [
+            self._of_table(workload, values, table)
+            for table, values in self.recipe.stated.items()
+            if table not in when or self._holds(when[table], workload)
+        ]
         measured = self.recipe.measured
         if measured is not None and measured.hold(constants(self.recipe, workload)):
             rows = measured.at(dict(workload.sizes), gpu)

@@ -15,7 +15,7 @@ from tuner.kernel_files.input_reader import FileRecipe, InputRecipe, file_sha256
 from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, check_in_place, check_rows, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
-from tuner.kernel_files.recipe import Recipe, Rule, TableValues, WorkRecipe
+from tuner.kernel_files.recipe import Recipe, Rule, SizeCondition, TableValues, WorkRecipe
 from tuner.kernel_files.schema import (
     DTYPES,
     MAPPED_DTYPES,
@@ -46,8 +46,10 @@ from tuner.kernel_files.tunable_reader import TunableReader, declarations
 from tuner.model.errors import ExpressionError, InputError, suggestion
 from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.expressions.callables import Expression, PythonExpression, is_free_name
-from tuner.model.plan import BufferRole, ProblemSpec, PythonFunction, Source, Workload
+from tuner.model.plan import BufferRole, ProblemSpec, PythonFunction, Source, TunableValue, Workload
 from tuner.space.space import count_configurations
+
+WHEN = "when"  # key of analytical answers that is no tunable
 
 # --- Arguments, by the names that stages call them.
 
@@ -483,6 +485,7 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.assigned(document.default, "[default]"),
             stated=self._stated(tunables),
+            stated_when=self._stated_when(derived),
             measured=self._measured(derived),
             buffers=buffers,
             stages=self.chains.checked(stages),
@@ -492,28 +495,44 @@ class _Reader:
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
             analytical=document.kernel.analytical is not False,
             extends=tuple(document.kernel.extends),
-            leaves=self._leaves(derived),
+            leaves=self._size_condition("[kernel] leaves", document.kernel.leaves, derived),
             reference=reference,
             reference_files=files,
         )
 
-    def _stated(self, tunables: TunableReader) -> dict[str, TableValues]:
+    @property
+    def _analytical(self) -> dict[str, Mapping[str, TunableValue]]:
+        """The tables of analytical answers, as the file names them."""
         analytical = self.document.analytical
-        tables = {"[analytical]": analytical} if isinstance(analytical, Mapping) and analytical else {}
         if self.document.kernel.analytical == "default":
-            tables = {"[default]": self.document.default}
-        elif isinstance(analytical, list):
-            tables = {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
-        for table, values in tables.items():
-            if not values:
-                raise self.at(table).error("holds nothing: give every tunable a value")
-        return {table: tunables.assigned(values, table) for table, values in tables.items()}
+            return {"[default]": self.document.default}
+        if isinstance(analytical, list):
+            return {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
+        return {"[analytical]": analytical} if analytical else {}
 
-    def _leaves(self, derived: Mapping[str, Formula]) -> tuple[Formula, Mapping[str, Formula]] | None:
-        text = self.document.kernel.leaves
+    def _stated(self, tunables: TunableReader) -> dict[str, TableValues]:
+        found: dict[str, TableValues] = {}
+        for table, values in self._analytical.items():
+            given = {name: value for name, value in values.items() if name != WHEN or name in self.declared}
+            if not given:
+                raise self.at(table).error("holds nothing: give every tunable a value")
+            found[table] = tunables.assigned(given, table)
+        return found
+
+    def _stated_when(self, derived: Mapping[str, Formula]) -> dict[str, SizeCondition]:
+        tables = {} if WHEN in self.declared else self._analytical
+        conditions = {
+            table: self._size_condition(f"{table} {WHEN}", values.get(WHEN), derived)
+            for table, values in tables.items()
+        }
+        return {table: condition for table, condition in conditions.items() if condition is not None}
+
+    def _size_condition(
+        self, key: str, text: TunableValue | None, derived: Mapping[str, Formula]
+    ) -> SizeCondition | None:
         if text is None:
             return None
-        formula = Formula(self.at("[kernel] leaves"), text, [*self.fixed, *derived])
+        formula = Formula(self.at(key), text, [*self.fixed, *derived])
         return formula, derived_for(formula.expression.names, derived)
 
     def _measured(self, derived: Mapping[str, Formula]) -> MeasuredAnswers | None:

@@ -341,16 +341,20 @@ class WorkRecipe:
 TableValues = Mapping[str, Formula | str | None]
 """Of tunables: formulas, or texts that are values; None where a condition needs a value that is not there."""
 
+SizeCondition = tuple[Formula, Mapping[str, Formula]]
+"""A condition over sizes and batch, and the derived names in it."""
+
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything a kernel file says.
 
     ``stated`` has the analytical answers that the file states, by the names of their tables and the preferred
-    one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states
+    one first, ``stated_when`` where those with a condition hold, and ``measured`` those of a file that come
+    before them. ``work`` is None where the file states
     none, and ``place`` the tunables that say where a workload runs beside others, where these are searched.
     ``extends`` names kernels that this one is taken for at sizes and types that they refuse or leave to
-    others; ``leaves`` is where this one does, with the derived names of that condition.
+    others; ``leaves`` is where this one does.
     """
 
     location: Location
@@ -375,12 +379,13 @@ class Recipe:
     min_occupancy: float | None
     analytical: bool = True
     stated: Mapping[str, TableValues] = field(default_factory=dict)
+    stated_when: Mapping[str, SizeCondition] = field(default_factory=dict)
     measured: MeasuredAnswers | None = None
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     place: tuple[str, ...] = ()
     extends: tuple[str, ...] = ()
-    leaves: tuple[Formula, Mapping[str, Formula]] | None = None
+    leaves: SizeCondition | None = None
 
     @cached_property
     def checked_problem(self) -> ProblemSpec:

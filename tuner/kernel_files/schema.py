@@ -794,8 +794,9 @@ class KernelDocument(FileTable):
     analytical: StatedAnswers = Field(
         default={},
         description="The analytical answer, written as [default], for devices that can launch it; or "
-        "[[analytical]], several of them, of which the first is taken that a device can launch. Where the "
-        "table is left out, or a device can launch none, the analytical rules answer.",
+        "[[analytical]], several of them, of which the first is taken that a device can launch. 'when' is a "
+        "condition over the sizes and the batch; where it is false, the table is no answer. Where there is "
+        "none, or a device can launch none, the analytical rules answer.",
     )
     measured: MeasuredTable | None = Field(
         default=None,
