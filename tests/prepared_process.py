@@ -38,7 +38,7 @@ IMPORTS = (
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),
     "tuner.power.clocks.clockd",  # of the helper that sets clocks
-    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),
+    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.steering"),
 )
 """What has been imported: one process for all takes less than one for each kind."""
 

@@ -9,8 +9,8 @@ from clock_lines import BOTH, CORES, FLAT, StatedLine
 from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.policies.clocks.clock_model import ClockModel
-from tuner.policies.clocks.steering import MOST_MODELLED, curve
+from tuner.policies.clock_model import ClockModel
+from tuner.policies.steering import MOST_MODELLED, curve
 
 from tuner.model.trial import Flag, FlagKind, Status, WorkloadResult
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, play, search_over
 from test_clock_model import lines
-from tuner.policies.clocks.clock_model import MOST, ClockLine
-from tuner.policies.clocks.steering import steered
+from tuner.policies.clock_model import MOST, ClockLine
 from tuner.policies.greedy import greedy
 from tuner.policies.independent import exhaustive
+from tuner.policies.steering import steered
 
 from tuner.model import registry
 from tuner.model.errors import ClockError, InputError

@@ -11,8 +11,7 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import blocks, candidate, play, result, search_over
-from tuner.policies.pareto import pareto
-from tuner.policies.surrogate.cost_pair import reference_of
+from tuner.policies.pareto import pareto, reference_of
 from tuner.policies.surrogate.outlook import front_of, hypervolume, log_expected_hypervolume_improvement
 from tuning_runs import REQUEST, tune
 

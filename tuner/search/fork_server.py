@@ -32,7 +32,7 @@ _IDLE_S = 60.0  # without a job and without an order
 _CHOSEN = ("policy", "front", "readings")
 _IMPORTED_LATER = (  # by a search on its way
     *("scipy.special", "scipy.linalg", "scipy.optimize", "pynvml"),
-    *("tuner.policies.clocks.steering", "tuner.power.energy.meter", "tuner.power.response.calibrations"),
+    *("tuner.policies.steering", "tuner.power.energy.meter", "tuner.power.response.calibrations"),
 )
 
 
