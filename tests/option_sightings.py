@@ -13,7 +13,7 @@ from tuner.daemon.http.api_models import Submission
 from tuner.daemon.http.responses import worded
 from tuner.daemon.http.routes import published
 from tuner.daemon.jobs.specs import specs_of
-from tuner.daemon.settings_file import load, schema
+from tuner.daemon.settings import load, schema
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec

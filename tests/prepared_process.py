@@ -33,7 +33,7 @@ IMPORTS = (
         "tuner.cli.run",
         "tuner.cli.history",
         "tuner.pool.opening",
-        "tuner.studies.sweep_local",
+        "tuner.studies.sweep_jobs",
     ),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),

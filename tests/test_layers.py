@@ -59,7 +59,7 @@ DAEMON = (
     ("backlog", "stored_runs"),
     ("answers", "metrics"),
     ("jobs", "state"),
-    ("interface", "machine", "power_probe", "settings_file"),
+    ("interface", "machine", "power_probe"),
     ("installing", "settings", "tokens"),
 )
 CORE_OF_PLUGINS = {

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from ..base import ClockControl, LoadSource, PowerSampler, Response, Sample, SensorInfo
 from ..energy.meter import SampledRecording, SamplingMeter
 from ..energy.samples import SEES, SampleSeries, screened
-from .fitting import Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, sigmas, within
-from .models import Array
+from .models import Array, Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, sigmas, within
 
 # --- What rising and falling power tell of a fit: sizes of either, and a second lag behind the first.
 

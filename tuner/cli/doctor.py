@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.cubin import CubinCache, default_directory
 from tuner.compiler.nvrtc import library_files
 from tuner.compiler.nvrtc_backend import choose
 from tuner.compiler.triton_server import TESTED, is_tested

@@ -16,12 +16,10 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from tuner.compiler.backend import Backend, label
-from tuner.compiler.commands import CommandBackend
-from tuner.compiler.cubin import read_cubin
-from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.commands import CommandBackend, TritonBackend
+from tuner.compiler.cubin import CubinCache, default_directory, read_cubin
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_backend import SERVER, NvrtcBackend
-from tuner.compiler.triton_backend import TritonBackend
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Progress, Resources, Stage
 

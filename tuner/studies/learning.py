@@ -13,13 +13,7 @@ from tuner.database.best_known import decoded_models
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.size_condition import (
-    ALWAYS,
-    NEVER,
-    launch_conditions,
-    size_condition,
-    written_out,
-)
+from tuner.kernel_files.size_condition import ALWAYS, NEVER, launch_conditions, size_condition, written_out
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Stage, Workload
