@@ -20,8 +20,7 @@ from tuner.model.jobs import JobSpec
 from tuner.search import tuning
 from tuner.search.job_messages import AttemptSpec
 from tuner.search.job_process import request_of
-from tuner.search.option_checks import check_options, job_options
-from tuner.search.request import SearchRequest
+from tuner.search.request import SearchRequest, check_options, job_options
 
 
 def command_line(folder: Path) -> dict[str, Any]:

@@ -73,7 +73,7 @@ SUITES = {
     "faults": Suite(  # of daemons and of processes that hold clocks: killed, starved, flooded
         (
             *("power/clocks", "systemd"),
-            *_rooms("daemon/main.py daemon/service.py search/fork_server.py search/job_launcher.py"),
+            *_rooms("daemon/main.py daemon/service.py search/job_process.py search/job_launcher.py"),
             *_rooms("search/job_messages.py search/job_process.py"),
         ),
         (
@@ -185,7 +185,7 @@ SUITES = {
         ("test_cli_compare.py", "test_cli_sweep.py", "test_training.py"),
     ),
     "judge": Suite(  # candidates and cheats, each in processes of its own
-        _rooms("cli/judge.py measurement/judged.py python/judging.py"),
+        _rooms("cli/gate.py measurement/judged.py python/judging.py"),
         _rooms("cli kernel_files model"),
         ("test_judge.py",),
     ),

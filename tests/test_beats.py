@@ -16,7 +16,7 @@ from tuner.model.errors import InputError
 from tuner.model.trial import Trial
 from tuner.programs.beats import BEAT, GIVE_UP_S, check_readings, found_beat
 from tuner.programs.phases import StepWindows
-from tuner.search.option_checks import LimitReachedError
+from tuner.search.request import LimitReachedError
 
 RING = SensorInfo("ring", "ring", "gpu", 0.02, response=Response("lag", capacitance_s=0.013))
 RAIL = SensorInfo("rail", "stream", "gpu", 0.1, response=Response("boxcar", window_s=0.1))

@@ -21,7 +21,7 @@ from tuner.model import registry
 from tuner.model.errors import ClockError, InputError
 from tuner.model.objective import Objective
 from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
-from tuner.search.option_checks import choose_clocks
+from tuner.search.request import choose_clocks
 from tuner.space.search_view import Payback, Search
 
 SLOWER = {512: 1.04, 256: 1.0, 128: 1.07}

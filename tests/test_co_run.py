@@ -13,7 +13,7 @@ from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search import together
-from tuner.search.option_checks import SearchLimits
+from tuner.search.request import SearchLimits
 from tuner.search.session import Session
 
 TRIAL = Trial((Configuration({"P": 4}), Configuration({"P": 8})))

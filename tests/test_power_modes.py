@@ -9,8 +9,8 @@ from jetson_trees import build, build_modes, gpu_node, limits_hz, mode, set_limi
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import open_control, open_power_profiles, survey, undo
+from tuner.power.clocks.devfreq import NvpmodelActuator
 from tuner.power.clocks.journal import LASTING, OF_ROOT, SettingJournal, restore_stale
-from tuner.power.clocks.nvpmodel import NvpmodelActuator
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError, InputError
 
@@ -90,7 +90,7 @@ def test_what_nvpmodel_leaves_half_done_is_mended(
     before = limits_hz(root / "sys")
     old = actuator.before()
     actuator.set(FOUND)
-    monkeypatch.setattr("tuner.power.clocks.nvpmodel._PATIENCE_S", 0.1)
+    monkeypatch.setattr("tuner.power.clocks.devfreq._PATIENCE_S", 0.1)
     (root / trouble).touch()
     with pytest.raises(ClockError, match=says):
         actuator.set(OTHER)

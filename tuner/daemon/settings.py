@@ -21,7 +21,7 @@ from tuner.kernel_files import kernel_document as messages
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.model.options import JOB_OPTIONS, SearchOptions, option_field, with_options
-from tuner.search.option_checks import complaints as option_complaints
+from tuner.search.request import complaints as option_complaints
 from tuner.system.ownership import replace_file
 from tuner.system.untrusted.reading import HEADER, line_of, load_toml
 

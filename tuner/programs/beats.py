@@ -16,7 +16,7 @@ from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.units import si, with_uncertainty
 from tuner.power.base import SensorInfo
-from tuner.search.option_checks import LimitReachedError
+from tuner.search.request import LimitReachedError
 
 Array = npt.NDArray[np.float64]
 
