@@ -24,7 +24,7 @@ from tuner.model.errors import CompileError
 from tuner.model.jobs import Job, JobKind, JobSpec, Origin
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.records import StoredRun
-from tuner.search import tuning
+from tuner.search import setup
 from tuner.search.job_launcher import AttemptProcess, Launch, Process, start
 from tuner.search.job_messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.search.job_process import Attempt
@@ -111,7 +111,7 @@ def play() -> None:
             PlayedWorker("cuda:0", target="held_gpu:HeldGpu", args=(os.environ["HELD_GPU"],)), ""
         )
 
-    tuning.__dict__["open_device"] = opened
+    setup.__dict__["open_device"] = opened
 
 
 ORDER = JobSpec(

@@ -37,14 +37,14 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [sys.argv.pop(1)]
 import nvml_gpu
-import tuner.search.tuning, tuner.measurement.settle
+import tuner.search.setup, tuner.measurement.settle
 from pathlib import Path
 from tuner.power.clocks import control as controls
 from tuner.power.clocks.actuator import ClockPaths
 library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
 controls.SYSTEM = ClockPaths(library, nothing, nothing, folder / "run", nothing)
-tuner.search.tuning.open_device = nvml_gpu.opened
+tuner.search.setup.open_device = nvml_gpu.opened
 tuner.measurement.settle.APART_S = 0.0
 from tuner.__main__ import main
 main()
@@ -71,7 +71,7 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
     )
     monkeypatch.setattr(control, "SYSTEM", where)
     monkeypatch.setattr(settle, "APART_S", 0.0)  # the power of this GPU is settled at once
-    monkeypatch.setattr("tuner.search.tuning.open_device", lambda *_, **__: OpenedDevice(device, ""))
+    monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: OpenedDevice(device, ""))
     return device
 
 

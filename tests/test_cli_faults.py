@@ -30,7 +30,7 @@ def install(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
         del others
         return OpenedDevice(SimulatedDevice(spec, seed, faults=faults, timeout_s=run_timeout_s), "")
 
-    monkeypatch.setattr("tuner.search.tuning.open_device", opened)
+    monkeypatch.setattr("tuner.search.setup.open_device", opened)
 
 
 def by_mode(found: dict[str, Any]) -> dict[int, set[str]]:
@@ -167,7 +167,7 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
         worker = WorkerDevice(spec, target="hosted_device:Hosted", args=args, run_timeout_s=run_timeout_s)
         return OpenedDevice(worker, "")
 
-    monkeypatch.setattr("tuner.search.tuning.open_device", opened)
+    monkeypatch.setattr("tuner.search.setup.open_device", opened)
     words = (WORKLOAD, "--kernel", FAULTY, "--device", "cuda:0", "--objective", "time")
     found = document(
         *("run", *words, "--policy", "exhaustive", "--trial-timeout", "1"),

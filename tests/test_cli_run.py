@@ -418,7 +418,7 @@ def test_no_gpu(db: Path) -> None:
 
 
 def install_clocks(monkeypatch: pytest.MonkeyPatch, clocks: ClockControl | None, reason: str = "") -> None:
-    monkeypatch.setattr("tuner.search.tuning.open_clocks", lambda _device: (clocks, reason))
+    monkeypatch.setattr("tuner.search.setup.open_clocks", lambda _device: (clocks, reason))
 
 
 def test_clocks_that_cannot_be_set(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:

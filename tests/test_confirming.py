@@ -102,7 +102,7 @@ def test_the_fastest_of_a_tie_is_the_answer(store: Store) -> None:
 
 def test_trials_without_joules_are_stated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sensor that gives some trials no joules leaves them out of the choice, and the run says so."""
-    monkeypatch.setattr("tuner.search.tuning.least_window_s", lambda _: 0.0)
+    monkeypatch.setattr("tuner.search.setup.least_window_s", lambda _: 0.0)
     outcome = tune(replace(REQUEST, policy="exhaustive", window_s=0.2), store, spec="sim:jetson-tx1")
     missing = [one for _, one in outcome.trials if one.energy is None]
 
@@ -132,7 +132,7 @@ def test_sensors_that_differ_are_stated(store: Store, monkeypatch: pytest.Monkey
         return SamplingMeter(SimulatedSampler(device), None, device.now_s, beside=ring), ""
 
     alike = tune(REQUEST, store, spec="sim:h200")
-    monkeypatch.setattr("tuner.search.tuning.open_meter", opened)
+    monkeypatch.setattr("tuner.search.setup.open_meter", opened)
     outcome = tune(REQUEST, store, spec="sim:h200")
 
     assert not any("sensors differ" in notice for notice in alike.notices)

@@ -71,7 +71,7 @@ def test_no_room_in_either_file_stores_nothing(fresh: Callable[[], Path]) -> Non
 FULL = """
 import resource, sys
 from pathlib import Path
-from tuner.database.connection import Database; from tuner.database.answers import Ledger
+from tuner.database.connection import Database; from tuner.database.ledger import Ledger
 from tuner.model.errors import StoreError, StoreFullError
 
 with Database(Path(sys.argv[1])) as database:
@@ -185,7 +185,7 @@ def test_other_programs_database_is_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tuner.database.connection import Database; from tuner.database.answers import Ledger
+from tuner.database.connection import Database; from tuner.database.ledger import Ledger
 
 with Database(Path(sys.argv[1])) as database:
     for _ in range(int(sys.argv[2])):
@@ -328,7 +328,7 @@ def test_errors_of_the_file_system_are_no_damage(tmp_path: Path, name: str, said
 LOGGING_WRITER = """
 import logging, sys
 from pathlib import Path
-from tuner.database.connection import Database; from tuner.database.answers import Ledger
+from tuner.database.connection import Database; from tuner.database.ledger import Ledger
 
 logging.basicConfig()
 with Database(Path(sys.argv[1])) as database:

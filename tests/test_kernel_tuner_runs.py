@@ -26,7 +26,7 @@ from tuner.model.errors import (
 )
 from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Status
-from tuner.search import tuning
+from tuner.search import setup
 
 N = 4096
 SOURCE = """
@@ -245,8 +245,8 @@ def test_a_worker_tells_which_arrays_are_written_and_which_answers_are_right(
     """Arrays that one run leaves alone are loaded once; a wrong answer fails its configuration alone."""
     target = "served_outputs:OutputModel"
     worker = WorkerDevice("cuda:0", target=target, args=("h200",))
-    monkeypatch.setattr(tuning, "open_device", lambda *_, **__: OpenedDevice(worker, ""))
-    monkeypatch.setattr(tuning, "open_clocks", lambda _: (None, "none"))
+    monkeypatch.setattr(setup, "open_device", lambda *_, **__: OpenedDevice(worker, ""))
+    monkeypatch.setattr(setup, "open_clocks", lambda _: (None, "none"))
     roles: list[tuple[str, str]] = []
     check = worker.check
 

@@ -24,7 +24,7 @@ from tuner.kernel_tuner.observers.tegra import TegraObserver
 from tuner.kernel_tuner.translation import kernel_file_of, read_call
 from tuner.model.errors import CompileError, DeviceUnavailableError, InputError, UnsupportedError
 from tuner.model.plan import Configuration
-from tuner.search import tuning
+from tuner.search import setup
 
 N = 256
 SOURCE = """
@@ -169,8 +169,8 @@ def test_errors_of_precisions_are_in_the_results(monkeypatch: pytest.MonkeyPatch
     results, _ = tune_kernel(**precise(), answer=answer, observers=observers)
     assert all("time" in one and "worst" not in one for one in results)
     worker = WorkerDevice("cuda:0", target="served_outputs:OutputModel", args=("h200",))
-    monkeypatch.setattr(tuning, "open_device", lambda *_, **__: OpenedDevice(worker, ""))
-    monkeypatch.setattr(tuning, "open_clocks", lambda _: (None, "none"))
+    monkeypatch.setattr(setup, "open_device", lambda *_, **__: OpenedDevice(worker, ""))
+    monkeypatch.setattr(setup, "open_clocks", lambda _: (None, "none"))
     results, env = tune_kernel(
         **precise("cuda:0"),
         answer=answer,

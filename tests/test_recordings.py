@@ -250,7 +250,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert path.stat().st_size < 2**14
     with pytest.raises(InputError, match=r"8,388,\d+ bytes unpacked, .* at most 50 times"):
         RecordingFile(path)
-    monkeypatch.setattr("tuner.system.untrusted.reading.ARCHIVE_RATIO_FROM", 2**24)
+    monkeypatch.setattr("tuner.system.untrusted.archives.ARCHIVE_RATIO_FROM", 2**24)
     with pytest.raises(InputError, match="Expecting value"):
         RecordingFile(path).space(("scan-lf:N=64",))
 
@@ -623,7 +623,7 @@ def test_a_packed_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.Monke
 
     with pytest.raises(InputError, match="at most 50 times is read"):
         open_recording(path)
-    monkeypatch.setattr("tuner.system.untrusted.reading.ARCHIVE_BYTES", 2**16)
+    monkeypatch.setattr("tuner.system.untrusted.archives.ARCHIVE_BYTES", 2**16)
     with pytest.raises(InputError, match="64 KiB"):
         open_recording(path)
 
@@ -715,6 +715,6 @@ def test_a_large_or_torn_npz_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match=r"torn\.npz: "):
         open_recording(torn)
 
-    monkeypatch.setattr("tuner.system.untrusted.reading.ARCHIVE_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("tuner.system.untrusted.archives.ARCHIVE_BYTES", path.stat().st_size - 1)
     with pytest.raises(InputError, match="is larger than"):
         open_recording(path)

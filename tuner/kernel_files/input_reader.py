@@ -21,7 +21,7 @@ from tuner.model.expressions.array_expressions import file_name
 from tuner.model.expressions.operations import TroubleError
 from tuner.model.expressions.parser import syntax_tree
 from tuner.model.plan import DataFile, InputKind, InputSpec
-from tuner.system.untrusted import reading
+from tuner.system.untrusted import archives
 from tuner.system.untrusted.archives import check_directory, check_inflated
 from tuner.system.untrusted.reading import ARCHIVE_BYTES
 
@@ -128,7 +128,7 @@ def _member(file: DataFile, archive: zipfile.ZipFile) -> str:
 def _header(file: DataFile, opened: BinaryIO, size: int) -> ArrayHeader:
     """The header at the beginning of what was opened, which has ``size`` bytes."""
     try:
-        shape, fortran, dtype = reading.array_header(opened, size)
+        shape, fortran, dtype = archives.array_header(opened, size)
     except ValueError as e:
         raise InputError(f"{file}: {e}") from e
     if fortran and len(shape) > 1:
