@@ -19,7 +19,8 @@ import numpy.typing as npt
 from ..base import ClockControl, LoadSource, PowerSampler, Response, Sample, SensorInfo
 from ..energy.meter import SampledRecording, SamplingMeter
 from ..energy.samples import SEES, SampleSeries, screened
-from .models import Array, Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, sigmas, within
+from .fitting import Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, sigmas, within
+from .models import Array
 
 # --- What rising and falling power tell of a fit: sizes of either, and a second lag behind the first.
 
