@@ -489,21 +489,13 @@ def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
 
 
 def _others(where: ClockPaths) -> list[Path]:
-    """Directories of journals but this user's own, whose lock is to be taken.
-
-    Raises:
-        ClockError: there is no place for a journal of this user's.
-    """
+    """Directories of journals but this user's own, whose lock is to be taken."""
     own = where.directory or runtime_directory()
     return [folder for folder in directories(where.directory) if folder != own]
 
 
 def _demand_free(control: str, gpu: str, folders: Iterable[Path]) -> None:
-    """Refuse a setting that is held under the lock of a directory, as far as this user can see that.
-
-    Raises:
-        HeldError: somebody owns it.
-    """
+    """Refuse a setting that is held under the lock of a directory, as far as this user can see that."""
     for folder in folders:
         journal = SettingJournal(folder, control, gpu)
         try:

@@ -311,11 +311,7 @@ def _is_of(kernel: str, workloads: Iterable[str]) -> bool:
 
 
 def _goal(whose: str, objectives: Iterable[str], objective: str | None) -> str:
-    """The objective that is named; else the only one that answers are for.
-
-    Raises:
-        InputError: they are for several, or none is for that.
-    """
+    """The objective that is named; else the only one that answers are for."""
     goals = sorted({one.partition(" ")[0] for one in objectives})
     if objective not in goals and (objective is not None or len(goals) > 1):
         raise InputError(f"{whose}: has answers for {', '.join(goals)}; --objective chooses one of them")

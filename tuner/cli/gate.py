@@ -254,9 +254,6 @@ def _base(name: str, folder: Path) -> "Base":
     Args:
         name: a folder, or a revision of the repository that this folder is in.
         folder: the files of a revision are written to it.
-
-    Raises:
-        InputError: it is neither.
     """
     from tuner.search.gate import Base
 
@@ -290,11 +287,7 @@ def _last_commit(path: Path) -> str:
 
 
 def _git(*words: str, asked: str, environment: Mapping[str, str] | None = None) -> str:
-    """Run git, and return its output.
-
-    Raises:
-        InputError: it is not here, or fails.
-    """
+    """Run git, and return its output."""
     try:
         done = subprocess.run(  # noqa: S603 - a list, without a shell
             ["git", *words],  # noqa: S607 - the user's own

@@ -536,11 +536,7 @@ def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
 
 
 def _fitting(source: str, value: Any, buffer: Buffer) -> NDArray[Any]:  # noqa: ANN401 - whatever was returned
-    """A right output in the type and shape of its buffer.
-
-    Raises:
-        UncheckableError: it has another shape, a type that would lose something, or is not finite.
-    """
+    """A right output in the type and shape of its buffer."""
     if value is None:
         raise UncheckableError(f"{source} the result is None; return the array")
     try:

@@ -397,9 +397,6 @@ class PhaseMeasurer(ProgramMeasurer):
         """Refuse beats that no time of steps can be: shorter at a lower clock, or longer by more than that.
 
         Steps that are too short for the sensor look like longer ones, which any clock changes beyond measure.
-
-        Raises:
-            InputError: they are.
         """
         self._beats_s[setting] = beat_s
         for high, low in itertools.permutations(self._beats_s, 2):

@@ -480,11 +480,7 @@ class DaemonQueues:
     # --- what is there -------------------------------------------------------------------------------
 
     def _checked(self, jobs: Sequence[SweepJob]) -> dict[str, "Best"]:
-        """Return the daemon's present answer for each job, by key; omit jobs without an answer or a default.
-
-        Raises:
-            RefusedJobsError: workloads, devices or options that the daemon does not have.
-        """
+        """Return the daemon's present answer for each job, by key; omit jobs without answer or default."""
         asked: dict[tuple[Any, ...], Best] = {}
         named: dict[str, Best] = {}
         refused: list[tuple[SweepJob, str]] = []

@@ -512,11 +512,7 @@ def _drawn(kernel: KernelFile, name: str, text: str | None) -> DrawnSize:
 
 
 def _number(text: str) -> int:
-    """A number, or a power of one.
-
-    Raises:
-        InputError: it is beyond all sizes.
-    """
+    """A number, or a power of one."""
     base, _, power = text.strip().replace("**", "^").partition("^")
     if len(base) <= _MOST_DIGITS and len(power) <= 2:  # noqa: PLR2004 - digits of an exponent
         number: int = int(base) ** int(power or 1)
