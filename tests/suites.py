@@ -136,7 +136,7 @@ SUITES = {
     "kernel-tuner": Suite(
         _rooms("kernel_tuner"),
         _rooms("devices model search"),
-        ("test_kernel_tuner_runs.py", "test_kernel_tuner_scripts.py"),
+        ("test_kernel_tuner_runs.py",),
     ),
     "benches": Suite(
         ("benchmarks",),
