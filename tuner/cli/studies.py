@@ -476,8 +476,7 @@ def train(
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.objective import of_one_cost
-    from tuner.prediction.accuracy import Accuracy
-    from tuner.prediction.model import rounded
+    from tuner.prediction.model import Accuracy, rounded
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
     from tuner.studies.sweep_progress import TrainingProgress, show_training

@@ -14,8 +14,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tuner.joules.energy_meter import EnergyMeter, TrainingCallback, energy
-    from tuner.joules.region_log import prometheus
-    from tuner.joules.regions import Region, RegionEnergy, RegionPart
+    from tuner.joules.regions import Region, RegionEnergy, RegionPart, prometheus
 else:
     _MODULES = {
         "EnergyMeter": "energy_meter",
@@ -24,7 +23,7 @@ else:
         "RegionPart": "regions",
         "TrainingCallback": "energy_meter",
         "energy": "energy_meter",
-        "prometheus": "region_log",
+        "prometheus": "regions",
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name

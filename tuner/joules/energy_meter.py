@@ -18,14 +18,13 @@ import numpy as np
 
 from tuner.devices.cuda.direct import synchronize
 from tuner.joules import recording as process
-from tuner.joules.region_log import RegionLog, region_log
-from tuner.joules.regions import Region, RegionEnergy, is_number
+from tuner.joules.regions import Region, RegionEnergy, RegionLog, is_number, region_log
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.units import si
 from tuner.power.nvml.library import Thermometer
 
 if TYPE_CHECKING:
-    from tuner.joules.region_log import Destination
+    from tuner.joules.regions import Destination
 
 
 _STARTS = 5  # times that ``steady`` tries, of which each begins a fifth later than the one before

@@ -15,7 +15,7 @@ from rich.text import Text
 from tuner.model.plan import TunableValue
 from tuner.model.run_document import AnswerTrial
 from tuner.model.units import lasting, percent, percent_with_interval
-from tuner.prediction.accuracy import Accuracy
+from tuner.prediction.model import Accuracy
 from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,

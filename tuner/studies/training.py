@@ -31,9 +31,8 @@ from tuner.model.records import PROTOCOL, RunStatus, StoredRun
 from tuner.model.trial import Measurement, Trial
 from tuner.model.typed import canonical
 from tuner.policies.independent import predicted, sweep
-from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
-from tuner.prediction.model import SelectionModel
+from tuner.prediction.model import LeftOut, SelectionModel
 from tuner.prediction.portfolio import Portfolio
 from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.search.answer import Outcome
