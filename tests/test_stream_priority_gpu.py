@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,14 +23,6 @@ pytestmark = pytest.mark.gpu
 
 CHAIN, GRIDS = "lud:N=768", "hotspot:ROWS=6144,COLUMNS=6144"
 WINDOW_S = 0.2
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    """The first GPU, in this process."""
-    opened = CudaDevice(0)
-    yield opened
-    opened.close()
 
 
 def _plan(spec: str, priority: int) -> Plan:
