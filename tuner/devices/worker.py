@@ -10,7 +10,6 @@ import os
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices import early
-from tuner.devices.base import Check, RunRecord
+from tuner.devices.base import Check, RunRecord, SystemClock
 from tuner.devices.gpu_models import gpu_names
 from tuner.model.errors import (
     ChildCrashedError,
@@ -45,7 +44,7 @@ REFERENCE_S = 600.0  # a reference is made once, by whatever the user has writte
 _STATED = ("expression", "function", "entry")
 
 
-class WorkerDevice:
+class WorkerDevice(SystemClock):
     """A device in a worker process; implements ``tuner.devices.base.Device``.
 
     Its methods call those of the hosted device by name. That one must keep the system's monotonic clock,
@@ -220,17 +219,6 @@ class WorkerDevice:
         """
         free_bytes: int = self._ask("free_memory_bytes", timeout_s=_ASK_S)
         return free_bytes
-
-    def now_s(self) -> float:
-        """The system's monotonic clock."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; the worker stays idle."""
-        time.sleep(seconds)
-
-    def resume_at(self, ended_s: float) -> None:
-        """Change nothing: the monotonic clock goes its own way."""
 
     def own_processes(self) -> int:
         """One, the worker, while it lives."""

@@ -1,6 +1,5 @@
 """From a program to its answer: sensors and controls are opened, and it is searched like a kernel."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner.database.runs import Store
-from tuner.devices.base import Check, RunRecord
+from tuner.devices.base import Check, RunRecord, SystemClock
 from tuner.devices.gpu_users import require_exclusive_gpu
 from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.traces import Recorder, running
@@ -46,7 +45,7 @@ from tuner.search.tuning import RunListener
 from tuner.space.occupancy import candidate
 
 
-class BystandingDevice:
+class BystandingDevice(SystemClock):
     """Implements ``Device`` for programs, which open the GPU themselves: a name, and a clock.
 
     Attributes:
@@ -87,17 +86,6 @@ class BystandingDevice:
     def free_memory_bytes(self) -> int:
         """Nobody asks."""
         return 0
-
-    def now_s(self) -> float:
-        """Monotonic time."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-    def resume_at(self, ended_s: float) -> None:
-        """A real clock needs nothing."""
 
     def own_processes(self) -> int:
         """None computes."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
-from tuner.devices.base import Check, RunRecord
+from tuner.devices.base import Check, RunRecord, SystemClock
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_check import AnswerCheck, CheckedRuns
 from tuner.devices.cuda.answer_kernels import AnswerKernels
@@ -183,7 +183,7 @@ def uncertainty(values: Sequence[float]) -> float:
     return _ONE_SIGMA[len(means) - 2] * float(np.std(means, ddof=1)) / math.sqrt(len(means))
 
 
-class CudaDevice:
+class CudaDevice(SystemClock):
     """GPU ``index`` of CUDA's numbering; implements ``tuner.devices.base.Device``.
 
     Args:
@@ -324,17 +324,6 @@ class CudaDevice:
         """Device memory that is free now, CuPy's pool included."""
         free, _ = self._cp.cuda.runtime.memGetInfo()
         return int(free) + int(self._cp.get_default_memory_pool().free_bytes())
-
-    def now_s(self) -> float:
-        """The system's monotonic clock, which all processes share."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; the GPU stays idle."""
-        time.sleep(seconds)
-
-    def resume_at(self, ended_s: float) -> None:
-        """Change nothing: the monotonic clock goes its own way."""
 
     def close(self) -> None:
         """Release arrays and code."""
