@@ -91,17 +91,7 @@ class WorkerDevice(SystemClock):
         self._closed = False
         self._prepared: set[tuple[Workload, ProblemSpec, int]] = set()
         self.verifier: Callable[[Plan, int], Check] | None = None
-        self._identity, self._limits = self._start()
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        """Identity of the hosted device, as its process told when it started."""
-        return self._identity
-
-    @property
-    def limits(self) -> DeviceLimits:
-        """Limits of the hosted device, as its process told when it started."""
-        return self._limits
+        self.identity, self.limits = self._start()
 
     @property
     def pid(self) -> int | None:
@@ -120,7 +110,7 @@ class WorkerDevice(SystemClock):
             if self._closed:
                 raise DeviceError(f"{self._spec}: the device is closed")
             if self._compiler is None:
-                self._compiler = Compiler(self._limits.architecture)
+                self._compiler = Compiler(self.limits.architecture)
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:

@@ -27,21 +27,11 @@ class HomeDevice:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         facts = pool.crew.home.known
-        self._identity, self._limits = facts.identity, facts.limits
+        self.identity, self.limits = facts.identity, facts.limits
         self._model = SimulatedDevice(facts.identity.spec) if facts.identity.modelled else None
         self._compiler: Compiler | None = None
         if self._model is None and facts.limits is not None:
             self._compiler = Compiler(facts.limits.architecture)
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        """See ``Device.identity``."""
-        return self._identity
-
-    @property
-    def limits(self) -> DeviceLimits | None:
-        """See ``Device.limits``."""
-        return self._limits
 
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None

@@ -197,10 +197,10 @@ class CudaDevice(SystemClock):
 
     def __init__(self, index: int = 0, compiler: Compiler | None = None) -> None:
         self._cp = probe.open_cupy(index)
-        self._limits = probe.gpu_limits(self._cp, index)
+        self.limits = probe.gpu_limits(self._cp, index)
         self._own_compiler = compiler is None
-        self._compiler = compiler or Compiler(self._limits.architecture)
-        self._identity = DeviceIdentity(
+        self._compiler = compiler or Compiler(self.limits.architecture)
+        self.identity = DeviceIdentity(
             spec=f"cuda:{index}",
             name=probe.gpu_name(self._cp, index),
             uuid=probe.gpu_uuid(index),
@@ -212,27 +212,17 @@ class CudaDevice(SystemClock):
         self._pool = BufferPool(self._cp)
         self._inputs = Inputs(self._cp, self._pool, kernels)
         driver = DriverCalls()
-        self._code = CodeCache(self._cp, self._compiler, self._limits, driver)
-        self._shares = SmShares(self._cp, driver, sm_unit(self._limits))
+        self._code = CodeCache(self._cp, self._compiler, self.limits, driver)
+        self._shares = SmShares(self._cp, driver, sm_unit(self.limits))
         self._runner = RoundRunner(self._cp, driver=driver, shares=self._shares)
         runs = CheckedRuns(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
         self._answers = AnswerCheck(self._cp, runs)
         self._flushed: Array | None = None  # as large as it takes to leave nothing of other arrays in the L2
         self._dead = ""
 
-    @property
-    def identity(self) -> DeviceIdentity:
-        """Identity of the GPU, its driver and CUDA."""
-        return self._identity
-
-    @property
-    def limits(self) -> DeviceLimits:
-        """Limits as the GPU states them."""
-        return self._limits
-
     def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
         """Return identity and limits, which a process that hosts the device tells first."""
-        return self._identity, self._limits
+        return self.identity, self.limits
 
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
@@ -314,7 +304,7 @@ class CudaDevice(SystemClock):
         """
         units = self._shares.units
         self._shares.stream(StreamPlace(units=(0,)))
-        return sm_unit(self._limits), units
+        return sm_unit(self.limits), units
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of load; returns when each was busy."""
@@ -346,7 +336,7 @@ class CudaDevice(SystemClock):
         rotation = self._rotation(plans, count, multiprocessors)
         rounds = self._runner.measure(rotation, window_s, places)
         flags = self._flags(plans, rounds)
-        if not is_cold(rotated, one_set, self._limits.l2_bytes):
+        if not is_cold(rotated, one_set, self.limits.l2_bytes):
             detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
             flags.append(Flag(FlagKind.WARM_L2, detail))
         return rounds, tuple(flags)
@@ -355,7 +345,7 @@ class CudaDevice(SystemClock):
         """Rounds on one set of arrays, each behind a flush of the L2."""
         self._pool.evict(plans)
         if self._flushed is None:
-            self._flushed = self._cp.empty(flushing_bytes(self._limits.l2_bytes), dtype="uint8")
+            self._flushed = self._cp.empty(flushing_bytes(self.limits.l2_bytes), dtype="uint8")
         flushed = self._flushed
         places, multiprocessors = self._placed(plans)
         (parts,) = self._rotation(plans, 1, multiprocessors)
@@ -398,7 +388,7 @@ class CudaDevice(SystemClock):
 
     def _sets_to_go_round(self, plans: Sequence[Plan], one_set: int) -> int:
         """As many sets as are wanted, or as there is memory for, that of right answers included."""
-        l2_bytes = self._limits.l2_bytes
+        l2_bytes = self.limits.l2_bytes
         sets = rotation_sets(one_set, l2_bytes, sys.maxsize)
         if self._pool.held_sets(plans) >= sets:
             return sets
