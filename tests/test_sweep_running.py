@@ -20,6 +20,7 @@ from tuner.model.records import RunStatus
 from tuner.search import job_launcher
 from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.studies import sweep_jobs
+from tuner.studies.reports import SweepProgress
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
@@ -33,7 +34,6 @@ from tuner.studies.sweep import (
 )
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_jobs import LocalDevices, LocalLanes
-from tuner.studies.sweep_progress import SweepProgress
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}

@@ -129,8 +129,8 @@ def compare(
     from tuner.recordings.files import open_recording
     from tuner.report.progress import CompareProgress
     from tuner.search.request import SearchRequest
-    from tuner.studies.compare_report import plan
     from tuner.studies.comparison import Rules, policies, recorded_groups
+    from tuner.studies.reports import plan
     from tuner.studies.scores import Truth
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
@@ -179,8 +179,8 @@ def _measure(
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
-    from tuner.studies.compare_report import plan
     from tuner.studies.comparison import TOGETHER, catalog_groups
+    from tuner.studies.reports import plan
     from tuner.studies.scores import measured
 
     catalog = Catalog.load(request.kernel_files)
@@ -212,7 +212,7 @@ def _play(comparison: _Comparison, rules: "Rules", jobs: int, progress: "Compare
 
 def _show(comparison: _Comparison, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
     """Write, draw and print the results so far, and end with the right exit code."""
-    from tuner.studies.compare_report import show_comparison
+    from tuner.studies.reports import show_comparison
     from tuner.studies.scores import document, provenance
 
     notices = [*comparison.notices, *(f"left out: {reason}" for reason in comparison.left_out)]
@@ -228,7 +228,7 @@ def _show(comparison: _Comparison, rules: "Rules", json_path: str | None, plot_p
         if json_path is not None:
             write_json(json_path, record)
         if plot_path is not None and any(operation["policies"] for operation in record["operations"]):
-            from tuner.studies.compare_report import draw_comparison
+            from tuner.studies.reports import draw_comparison
 
             draw_comparison(record, Path(plot_path))
     finally:  # a full disk costs no tables
@@ -331,8 +331,8 @@ def _backend(
 
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
+    from tuner.studies.reports import SweepProgress, show_sweep
     from tuner.studies.sweep import RefusedJobsError, run_sweep
-    from tuner.studies.sweep_progress import SweepProgress, show_sweep
 
     try:
         with SweepProgress() as progress:
@@ -479,7 +479,7 @@ def train(
     from tuner.prediction.model import Accuracy, rounded
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
-    from tuner.studies.sweep_progress import TrainingProgress, show_training
+    from tuner.studies.reports import TrainingProgress, show_training
     from tuner.studies.training import Trainer, TrainingRequest
 
     (spec,), files = with_files((kernel,), kernel_files)

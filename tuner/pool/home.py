@@ -10,7 +10,6 @@ from tuner.devices.base import Check, RunRecord
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import CompileError
-from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.pool.pool import Pool, joined
