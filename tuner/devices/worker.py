@@ -61,7 +61,6 @@ class WorkerDevice(SystemClock):
         args: of the callable.
         run_timeout_s: longest wait for a check, and for a run beyond its window (the multi-kernel paper:
             one minute).
-        compiler: compiles for the device; opened when first needed if None.
         reference_s: longest wait for a reference.
 
     Raises:
@@ -76,7 +75,6 @@ class WorkerDevice(SystemClock):
         target: str = "",
         args: tuple[object, ...] = (),
         run_timeout_s: float = 60.0,
-        compiler: Compiler | None = None,
         reference_s: float = REFERENCE_S,
     ) -> None:
         self._spec = spec
@@ -84,9 +82,8 @@ class WorkerDevice(SystemClock):
         self._target = target or early.TARGET
         self._args = args if target else (cuda_index(spec),)
         self._run_timeout_s = run_timeout_s
-        self._compiler = compiler
+        self._compiler: Compiler | None = None  # opened when first needed
         self._opening = threading.Lock()
-        self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
         self._prepared: set[tuple[Workload, ProblemSpec, int]] = set()
@@ -225,7 +222,7 @@ class WorkerDevice(SystemClock):
         with self._opening:
             self._closed = True
         self._drop()
-        if self._own_compiler and self._compiler is not None:
+        if self._compiler is not None:
             self._compiler.close()
 
     def _ask(self, method: str, *args: object, timeout_s: float) -> Any:  # noqa: ANN401 - the method's answer
