@@ -19,7 +19,7 @@ from cli_process import COMMAND, PATIENCE_S, await_rows, document, rows, tuner
 from daemon_machine import Machine, machine
 from prepared_process import PreparedProcess
 
-from tuner.cli.daemon import sentences
+from tuner.cli.daemon_summary import sentences
 from tuner.client import Use
 from tuner.daemon import machine as gpus
 from tuner.daemon import main

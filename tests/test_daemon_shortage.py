@@ -15,7 +15,7 @@ from cli_process import COMMAND, PATIENCE_S
 from daemon_machine import Machine
 
 from tuner.model.errors import ResourceError
-from tuner.system.processes import StartedThreads, is_shortage
+from tuner.system.threads import StartedThreads, is_shortage
 
 NOBODY = 65534
 AS_NOBODY: tuple[str, ...] = ()

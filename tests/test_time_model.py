@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 
 import tuner
-from tuner.compiler.ptx import UNITS
+from tuner.compiler.ptx_walk import UNITS
 from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.resources import StageArithmetic, per_clock

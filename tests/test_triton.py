@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tuner.cli.main import main
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import plan_resources
-from tuner.compiler.ptx import Place, executed
+from tuner.compiler.ptx_walk import Place, executed
 from tuner.compiler.triton_server import type_of_triton
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.formulas import Location

@@ -193,7 +193,7 @@ def backup(*, output: str, database: Path | None, json_path: str | None) -> None
     from tuner.database.backup import back_up
     from tuner.database.connection import default_path
     from tuner.system.ownership import owned_folder
-    from tuner.system.processes import give_way
+    from tuner.system.threads import give_way
 
     if output == json_path == "-":
         raise InputError("--json -: standard output has the backup; name a file")

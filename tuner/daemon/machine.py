@@ -21,7 +21,8 @@ from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
 from tuner.kernel_files.catalog import DRIVER_FILES
 from tuner.model.errors import ChildError, ResourceError
 from tuner.model.jobs import DeviceIdentity
-from tuner.system.processes import Child, StartedThreads, is_shortage
+from tuner.system.processes import Child
+from tuner.system.threads import StartedThreads, is_shortage
 
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs

@@ -34,9 +34,9 @@ from tuner.model.run_document import AnalyticalDocument
 from tuner.model.version import VERSION
 from tuner.search.job_launcher import Launcher, start
 from tuner.system.ownership import StateLock, signature
-from tuner.system.processes import is_shortage
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
+from tuner.system.threads import is_shortage
 
 _SURE = 3  # looks in a row at another directory, before the daemon begins anew with it
 _SUBJECT = "state directory"

@@ -29,9 +29,9 @@ from tuner.database.storage import Storage
 from tuner.model.errors import ChildError, InputError, ResourceError, TunerError
 from tuner.system import logs
 from tuner.system.ownership import StateLock, signature
-from tuner.system.processes import StartedThreads
 from tuner.system.service_manager import ServiceManager, passed_socket
 from tuner.system.signals import StartupSignals, ignore_signals, startup_signals
+from tuner.system.threads import StartedThreads
 
 # --- What clients are told while the daemon cannot start: every request is answered with 503 and the reason,
 # but that for /healthz: the process lives.

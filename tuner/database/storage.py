@@ -19,7 +19,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.errors import StoreBusyError, StoreError, StoreFullError
-from tuner.system.processes import StartedThreads
+from tuner.system.threads import StartedThreads
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from tuner.search.job_messages import (
     parse_result,
     spec_json,
 )
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 T = TypeVar("T")
 _OF_THE_SERVICE = (

@@ -48,8 +48,9 @@ from tuner.search.tuning import tune
 from tuner.search.verification import measure_again
 from tuner.system import logs
 from tuner.system.ownership import BoardTurns, owned_gpu
-from tuner.system.processes import die_with_parent, is_shortage
+from tuner.system.processes import die_with_parent
 from tuner.system.signals import StopRequest
+from tuner.system.threads import is_shortage
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S = 1.0  # between signs of life while it waits for its turn

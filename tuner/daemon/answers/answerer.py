@@ -45,7 +45,8 @@ from tuner.model.records import WorkloadName, measurement_from
 from tuner.model.run_document import AnalyticalDocument, AnswerDocument, SampleDocument
 from tuner.model.trial import FlagKind
 from tuner.prediction.model import SelectionModel
-from tuner.system.processes import Child, is_shortage
+from tuner.system.processes import Child
+from tuner.system.threads import is_shortage
 
 LEAST_REPEATABILITY = 0.005
 """Relative standard deviation of a cost that is measured again on another day, at least.

@@ -23,7 +23,7 @@ from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import ResourceError, StoreError, StoreFullError, TunerError
 from tuner.model.jobs import FOR_AN_ANSWER, JobState, Origin
 from tuner.system.ownership import replace_file
-from tuner.system.processes import give_way
+from tuner.system.threads import give_way
 
 CATCHING_UP = 4.0
 """Seconds that are proven at most by one second of running: a machine that runs six hours a day keeps up."""

@@ -24,7 +24,7 @@ from tuner.model.run_document import TrialRecord
 from tuner.search.job_launcher import AttemptProcess, OnEvent
 from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.system.logs import about
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 # --- Attempts at jobs: prepared, their results recorded, and their failures counted.
 

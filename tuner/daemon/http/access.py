@@ -26,7 +26,7 @@ from tuner.daemon.interface import Peer, User
 from tuner.daemon.settings import LimitsTable
 from tuner.daemon.tokens import Tokens
 from tuner.system.logs import LogRateLimiter
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 # --- Requests of web pages are refused: no page is served here, so that each of them comes from another site.
 #

@@ -31,7 +31,7 @@ from tuner.daemon.settings import bound
 from tuner.model.errors import InputError, StoreError, TunerError
 from tuner.model.jobs import Event
 from tuner.model.options import OPTIONS, Text
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 if TYPE_CHECKING:
     from tuner.daemon.service import Service

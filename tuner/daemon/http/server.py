@@ -24,8 +24,8 @@ from tuner.daemon.settings import LimitsTable, Settings, TuningTable
 from tuner.daemon.tokens import Tokens
 from tuner.model.errors import InputError
 from tuner.system.logs import LogRateLimiter
-from tuner.system.processes import is_shortage
 from tuner.system.service_manager import default_sockets, passed_socket
+from tuner.system.threads import is_shortage
 
 if TYPE_CHECKING:
     from tuner.daemon.service import Service

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import code_of, resources_of
-from tuner.compiler.ptx import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
+from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
 from tuner.devices.gpu_models import GpuModel
 from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.model.jobs import DeviceLimits

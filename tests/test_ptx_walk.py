@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler.ptx import Place, counted, executed
+from tuner.compiler.ptx_walk import Place, counted, executed
 
 PLACE = Place((3, 0, 0), (2, 0, 0), (32, 1, 1), (8, 1, 1))
 
