@@ -405,7 +405,7 @@ def _cut_zip(folder: Path, victim: Path) -> None:
 @made
 def _gzip(folder: Path, _: Path, piece: bytes, length: int) -> None:
     with gzip.open(folder / "found.json.gz", "wb", compresslevel=1) as file:
-        for _ in range(length // 2**20):
+        for _mebibyte in range(length // 2**20):
             file.write(piece * (2**20 // len(piece)))
 
 
