@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -93,7 +94,7 @@ class CompiledStage:
     ptx: str = ""
 
 
-class Compiler:
+class Compiler(AbstractContextManager["Compiler"]):
     """Compiles for one architecture: CUDA C++ with the newest NVRTC that serves it, others by `BACKENDS`.
 
     Children start with the first stage that is not cached and end when idle. May be used by several threads:
@@ -204,9 +205,6 @@ class Compiler:
             backends = list(self._backends.values())
         for backend in backends:
             backend.close()
-
-    def __enter__(self) -> "Compiler":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -325,11 +325,8 @@ def _listener(objective: str, *, shown: bool) -> Any:  # noqa: ANN401 - a RunLis
     return RunProgress(objective if objective in NAMES else "time")  # a wrong one is refused later
 
 
-class _Silence:
+class _Silence(AbstractContextManager["_Silence"]):
     """Hears how a run comes on, and says nothing."""
-
-    def __enter__(self) -> "_Silence":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing was opened."""
