@@ -43,8 +43,8 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     """
     from tuner.kernel_files.catalog import Catalog
     from tuner.kernel_files.formulas import Location
-    from tuner.kernel_files.kernel_document import default_name, read_pragma_file
     from tuner.kernel_files.pragmas.expansion import toml_text
+    from tuner.kernel_files.short_files import default_name, read_pragma_file
 
     if not source.suffix and not source.exists() and len(source.parts) == 1:
         source = Catalog.load().kernel(str(source)).path

@@ -49,7 +49,7 @@ from tuner.kernel_files.draft_launch import (
     DraftedLaunch,
     bytes_of,
 )
-from tuner.kernel_files.kernel_document import NAME_PATTERN
+from tuner.kernel_files.short_files import NAME_PATTERN
 from tuner.kernel_files.triton_draft import drafted_triton
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from tuner.kernel_files.formulas import Environment, Formula, Location, derived_for, with_derived
-from tuner.kernel_files.kernel_document import SUFFIXES, assumed_work
 from tuner.kernel_files.measured_answers import MeasuredAnswer
 from tuner.kernel_files.recipe import Recipe, TableValues
 from tuner.kernel_files.schema import Argument, BufferArgument
+from tuner.kernel_files.short_files import SUFFIXES, assumed_work
 from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.stage_recipe import BufferRecipe, BufferTable

@@ -12,14 +12,7 @@ from typing import Any
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
 from tuner.kernel_files.formulas import Formula, Location, Template, derived_for, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, InputRecipe, file_sha256, read_file, read_input
-from tuner.kernel_files.kernel_document import (
-    SUFFIXES,
-    argument_key,
-    default_name,
-    line_of,
-    read_document,
-    read_pragma_file,
-)
+from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, check_in_place, check_rows, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
 from tuner.kernel_files.recipe import Recipe, Rule, TableValues, WorkRecipe
@@ -37,6 +30,7 @@ from tuner.kernel_files.schema import (
     TensorMapArgument,
     WorkTable,
 )
+from tuner.kernel_files.short_files import SUFFIXES, default_name, line_of, read_pragma_file
 from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text
 from tuner.kernel_files.source_folder import SourceFolder, SourceTexts, split_includes
 from tuner.kernel_files.stage_reader import ChainReader, StageReader

@@ -8,7 +8,6 @@ from typing import Any
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE, found_command
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
-from tuner.kernel_files.kernel_document import SUFFIXES, default_block, default_entry, with_macros
 from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
     NONE,
@@ -22,6 +21,7 @@ from tuner.kernel_files.schema import (
     StageTable,
     ViewTable,
 )
+from tuner.kernel_files.short_files import SUFFIXES, default_block, default_entry, with_macros
 from tuner.kernel_files.source_folder import NamedFiles, SourceFolder, SourceTexts
 from tuner.kernel_files.stage_recipe import (
     AnyStageRecipe,

@@ -22,8 +22,9 @@ from pathlib import Path
 from tuner.kernel_files.build_command import found_command
 from tuner.kernel_files.catalog import added_files, kernel_files
 from tuner.kernel_files.input_reader import named_files
-from tuner.kernel_files.kernel_document import read_document, read_pragma_file
+from tuner.kernel_files.kernel_document import read_document
 from tuner.kernel_files.schema import KernelDocument, StageTable
+from tuner.kernel_files.short_files import read_pragma_file
 from tuner.kernel_files.source_folder import is_of_catalogue, pattern_of
 from tuner.kernel_files.triton_source import import_root
 from tuner.model.errors import InputError, KernelFileError

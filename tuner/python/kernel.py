@@ -12,8 +12,8 @@ import numpy as np
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.cuda_source.signatures import global_functions
 from tuner.kernel_files.formulas import Location
-from tuner.kernel_files.kernel_document import filled_entry
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.short_files import filled_entry
 from tuner.kernel_files.source_folder import SourceFolder
 from tuner.model.errors import InputError
 from tuner.model.expressions.callables import is_free_name
