@@ -1,6 +1,6 @@
 """How wide the intervals of regions are, and how often they hold the truth: simulated sensors, played loads.
 
-Sensors, loads and lengths are those of ``tests/test_power_spans.py``; every number is modelled. A cell has
+Sensors, loads and lengths are those of ``tests/test_power_windows.py``; every number is modelled. A cell has
 the rms error and the median standard uncertainty, both of the joules, and how many intervals of 95 % hold the
 truth. 400 runs of each cell take half a minute.
 
@@ -16,7 +16,7 @@ from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the loads
 
-from test_power_spans import LOADS, SENSORS, played
+from test_power_windows import LOADS, SPAN_SENSORS, played
 
 SECONDS = (0.005, 0.05, 0.3, 2.0)
 
@@ -31,7 +31,7 @@ def main() -> None:
     names = [load.__name__.replace("_", " ") for load in LOADS]
     print(f"| sensor | region | {' | '.join(names)} |")
     print("| --- " * (2 + len(names)) + "|")
-    for sensor, models in SENSORS.items():
+    for sensor, models in SPAN_SENSORS.items():
         for seconds in SECONDS:
             cells = []
             for name, load in zip(names, LOADS, strict=True):

@@ -61,9 +61,8 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.size_condition import written_out
 from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.model.trial import Status
-from tuner.prediction.accuracy import Accuracy, LeftOut
 from tuner.prediction.methods import forest_of
-from tuner.prediction.model import rounded
+from tuner.prediction.model import Accuracy, LeftOut, rounded
 from tuner.prediction.portfolio import portfolio_of
 from tuner.prediction.training_set import FeatureTable, InputTrials, Sizes, TrainingSet
 from tuner.search.candidates import plan_bytes

@@ -44,7 +44,7 @@ from tuner.devices import gpu_models
 for _lane in range(1, {lanes} + 1):
     gpu_models._TABLE[f"lane-{{_lane}}"] = replace(gpu_models._TABLE["{model}"], name=f"lane-{{_lane}}")
 
-WORDS = ("tuner.search.fork_server", "serve")
+WORDS = ("tuner.search.job_process", "serve")
 if any(part in word for word in sys.orig_argv for part in WORDS):
     import time
     from tuner.devices.simulated import time_model

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fake_nvml_state import State
 
     from tuner.database.runs import Store
+    from tuner.devices.cuda.device import CudaDevice
 
 # The threads of OpenBLAS spin while they wait for each other: on busy processors that takes forty times as
 # long as to do without them.
@@ -189,6 +190,16 @@ def cp() -> Any:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         pytest.skip(f"no CUDA GPU: {error}")
     return cupy
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator["CudaDevice"]:
+    """The first GPU, in this process, for tests that need one."""
+    from tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - most tests need none
+
+    opened = CudaDevice(0)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 ESCAPES = {
     "clipboard": "\x1b]52;c;ZXZpbA==\x07",
@@ -56,6 +57,16 @@ registers = 16
 """
 
 Make = Callable[[Path, Path], None]
+Given = ParamSpec("Given")
+
+
+def made(write: Callable[Concatenate[Path, Path, Given], None]) -> Callable[Given, Make]:
+    """Of a function that writes into a folder, one that waits for folder and victim."""
+
+    def make(*given: Given.args, **named: Given.kwargs) -> Make:
+        return lambda folder, victim: write(folder, victim, *given, **named)
+
+    return make
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,13 @@ def kernel(
     text = KERNEL.format(options=_toml_value(options), values=_toml_value(values), more=more)
     (folder / "kernel.toml").write_text(text, encoding="utf-8")
     (folder / "hostile.cu").write_bytes(source.encode(errors="surrogatepass"))
+
+
+def changed_kernel(folder: Path, old: str, new: str) -> None:
+    """Write a kernel file with another text in it, and its source."""
+    kernel(folder)
+    path = folder / "kernel.toml"
+    path.write_text(path.read_text().replace(old, new))
 
 
 def _toml_value(value: object) -> str:
@@ -177,33 +195,26 @@ def _options() -> Iterator[HostileFile]:
         yield HostileFile("entry of several lines", repr(entry)[:30], _with_entry(entry), RUN, codes=(1, 2))
 
 
-def _with_options(options: tuple[str, ...], values: tuple[object, ...] = (1, 2)) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        def filled(text: object) -> object:
-            if not isinstance(text, str):
-                return text
-            return text.replace("{victim}", str(victim)).replace("{folder}", str(victim.parent))
+@made
+def _with_options(
+    folder: Path, victim: Path, options: tuple[str, ...], values: tuple[object, ...] = (1, 2)
+) -> None:
+    def filled(text: object) -> object:
+        if not isinstance(text, str):
+            return text
+        return text.replace("{victim}", str(victim)).replace("{folder}", str(victim.parent))
 
-        kernel(folder, options=tuple(map(filled, options)), values=tuple(map(filled, values)))
-
-    return make
-
-
-def _whole_option(name: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        kernel(folder, options=("{VALUE}",), values=(f"--{name}={victim}", f"--{name}={victim}2"))
-
-    return make
+    kernel(folder, options=tuple(map(filled, options)), values=tuple(map(filled, values)))
 
 
-def _with_entry(entry: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder)
-        path = folder / "kernel.toml"
-        path.write_text(path.read_text().replace('entry = "hostile"', f"entry = {json.dumps(entry)}"))
+@made
+def _whole_option(folder: Path, victim: Path, name: str) -> None:
+    kernel(folder, options=("{VALUE}",), values=(f"--{name}={victim}", f"--{name}={victim}2"))
 
-    return make
+
+@made
+def _with_entry(folder: Path, _: Path, entry: str) -> None:
+    changed_kernel(folder, 'entry = "hostile"', f"entry = {json.dumps(entry)}")
 
 
 def _t1(folder: Path, victim: Path) -> None:
@@ -249,20 +260,15 @@ def _includes() -> Iterator[HostileFile]:
     yield HostileFile("include", "link out of an include path", _linked_header, CHECK)
 
 
-def _with_source(text: str, more: str = "") -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        kernel(folder, source=text.replace("{victim}", str(victim)), more=more)
-
-    return make
+@made
+def _with_source(folder: Path, victim: Path, text: str, more: str = "") -> None:
+    kernel(folder, source=text.replace("{victim}", str(victim)), more=more)
 
 
-def _with_pipe(text: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder, source=text)
-        os.mkfifo(folder / "pipe.cuh")
-
-    return make
+@made
+def _with_pipe(folder: Path, _: Path, text: str) -> None:
+    kernel(folder, source=text)
+    os.mkfifo(folder / "pipe.cuh")
 
 
 def _linked_header(folder: Path, victim: Path) -> None:
@@ -306,22 +312,16 @@ def _toml() -> Iterator[HostileFile]:
         yield HostileFile("expression", name, _with_end(more), RUN)
 
 
-def _text_file(name: str, text: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
-
-    return make
+@made
+def _text_file(folder: Path, _: Path, name: str, text: str) -> None:
+    (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
-def _with_end(text: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder)
-        with (folder / "kernel.toml").open("a") as file:
-            file.write(text)
-
-    return make
+@made
+def _with_end(folder: Path, _: Path, text: str) -> None:
+    kernel(folder)
+    with (folder / "kernel.toml").open("a") as file:
+        file.write(text)
 
 
 # --- JSON -----------------------------------------------------------------------------------------
@@ -381,15 +381,12 @@ def _archives() -> Iterator[HostileFile]:
         yield HostileFile("gzip", f"{name} imported", make, ("import", "found.json.gz"))
 
 
-def _bomb(piece: str, length: int, members: int = 1) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        data = (piece * (length // max(1, len(piece)))).encode()
-        with zipfile.ZipFile(folder / "found.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for number in range(members):
-                archive.writestr(f"scan-lf:N={number}.json", data)
-
-    return make
+@made
+def _bomb(folder: Path, _: Path, piece: str, length: int, members: int = 1) -> None:
+    data = (piece * (length // max(1, len(piece)))).encode()
+    with zipfile.ZipFile(folder / "found.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for number in range(members):
+            archive.writestr(f"scan-lf:N={number}.json", data)
 
 
 def _lying_zip(folder: Path, victim: Path) -> None:
@@ -405,14 +402,11 @@ def _cut_zip(folder: Path, victim: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def _gzip(piece: bytes, length: int) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        with gzip.open(folder / "found.json.gz", "wb", compresslevel=1) as file:
-            for _ in range(length // 2**20):
-                file.write(piece * (2**20 // len(piece)))
-
-    return make
+@made
+def _gzip(folder: Path, _: Path, piece: bytes, length: int) -> None:
+    with gzip.open(folder / "found.json.gz", "wb", compresslevel=1) as file:
+        for _mebibyte in range(length // 2**20):
+            file.write(piece * (2**20 // len(piece)))
 
 
 # --- NumPy ----------------------------------------------------------------------------------------
@@ -454,28 +448,22 @@ def _arrays() -> Iterator[HostileFile]:
 
 
 def _reading(folder: Path, input_: str) -> None:
-    kernel(folder)
-    path = folder / "kernel.toml"
-    path.write_text(path.read_text().replace('"out int32[N]"', f"'inout float32[N] = {input_}'"))
+    changed_kernel(folder, '"out int32[N]"', f"'inout float32[N] = {input_}'")
 
 
-def _data(name: str, data: bytes) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        (folder / name).write_bytes(data.replace(b"{victim}", os.fsencode(victim)))
-        _reading(folder, f'file("{name}")')
-
-    return make
+@made
+def _data(folder: Path, victim: Path, name: str, data: bytes) -> None:
+    (folder / name).write_bytes(data.replace(b"{victim}", os.fsencode(victim)))
+    _reading(folder, f'file("{name}")')
 
 
-def _npz(data: bytes, zeros: int = 0) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        with zipfile.ZipFile(folder / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for name in ("meta", "idx", "time_ms", "status", "x"):
-                content = data.replace(b"{victim}", os.fsencode(victim)) + b"\0" * zeros
-                archive.writestr(f"{name}.npy", content)
-        _reading(folder, 'file("x.npz", "x")')
-
-    return make
+@made
+def _npz(folder: Path, victim: Path, data: bytes, zeros: int = 0) -> None:
+    with zipfile.ZipFile(folder / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in ("meta", "idx", "time_ms", "status", "x"):
+            content = data.replace(b"{victim}", os.fsencode(victim)) + b"\0" * zeros
+            archive.writestr(f"{name}.npy", content)
+    _reading(folder, 'file("x.npz", "x")')
 
 
 def _sparse(folder: Path, victim: Path) -> None:
@@ -502,36 +490,27 @@ def _no_files() -> Iterator[HostileFile]:
         yield HostileFile("kernel file is no file", name, _special(what), ("kernels", "check", what))
 
 
-def _special(what: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        if what == "pipe":
-            os.mkfifo(folder / "pipe")
-        if what == "loop":
-            (folder / "loop").symlink_to("loop")
-
-    return make
+@made
+def _special(folder: Path, _: Path, what: str) -> None:
+    if what == "pipe":
+        os.mkfifo(folder / "pipe")
+    if what == "loop":
+        (folder / "loop").symlink_to("loop")
 
 
-def _no_source(what: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        _special(what)(folder, victim)
-        kernel(folder)
-        path = folder / "kernel.toml"
-        path.write_text(path.read_text().replace('source = "hostile.cu"', f'source = "{what}"'))
-
-    return make
+@made
+def _no_source(folder: Path, victim: Path, what: str) -> None:
+    _special(what)(folder, victim)
+    changed_kernel(folder, 'source = "hostile.cu"', f'source = "{what}"')
 
 
-def _no_data(what: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        _special(what)(folder, victim)
-        name = what if what.startswith("/") else f"{what}.npy"
-        if what in {"pipe", "loop"}:
-            (folder / what).rename(folder / name)
-        _reading(folder, f'file("{name}")')
-
-    return make
+@made
+def _no_data(folder: Path, victim: Path, what: str) -> None:
+    _special(what)(folder, victim)
+    name = what if what.startswith("/") else f"{what}.npy"
+    if what in {"pipe", "loop"}:
+        (folder / what).rename(folder / name)
+    _reading(folder, f'file("{name}")')
 
 
 # --- control characters ---------------------------------------------------------------------------
@@ -573,14 +552,9 @@ def _nothing(folder: Path, victim: Path) -> None:
     del folder, victim
 
 
-def _described(text: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder)
-        path = folder / "kernel.toml"
-        path.write_text(path.read_text().replace('"a kernel"', _quoted(text)))
-
-    return make
+@made
+def _described(folder: Path, _: Path, text: str) -> None:
+    changed_kernel(folder, '"a kernel"', _quoted(text))
 
 
 # --- caches of compiled code ----------------------------------------------------------------------
@@ -609,15 +583,11 @@ def _entry(facts: bytes, cubin: bytes = b"") -> bytes:
     return hashlib.sha256(data).digest() + data
 
 
-def _poisoned(data: bytes | None) -> Make:
+@made
+def _poisoned(folder: Path, _: Path, data: bytes | None) -> None:
     """Every file of the user's cache is replaced once it is there: see ``benchmarks/hostile_files.py``."""
-
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder)
-        (folder / "poison").write_bytes(data if data is not None else b"a pipe")
-
-    return make
+    kernel(folder)
+    (folder / "poison").write_bytes(data if data is not None else b"a pipe")
 
 
 # --- sources that keep a compiler busy ------------------------------------------------------------
@@ -644,20 +614,12 @@ def _sources() -> Iterator[HostileFile]:
     yield HostileFile("space", "8 ** 12 configurations", _space(spaces), RUN)
 
 
-def _self_including(text: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder, source=text)
-        (folder / "hostile.cuh").write_text('#include "hostile.cuh"\n')
-
-    return make
+@made
+def _self_including(folder: Path, _: Path, text: str) -> None:
+    kernel(folder, source=text)
+    (folder / "hostile.cuh").write_text('#include "hostile.cuh"\n')
 
 
-def _space(text: str) -> Make:
-    def make(folder: Path, victim: Path) -> None:
-        del victim
-        kernel(folder)
-        path = folder / "kernel.toml"
-        path.write_text(path.read_text().replace("[tunables]\n", text))
-
-    return make
+@made
+def _space(folder: Path, _: Path, text: str) -> None:
+    changed_kernel(folder, "[tunables]\n", text)

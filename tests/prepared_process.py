@@ -28,17 +28,17 @@ _OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
 
 IMPORTS = (
     *("tuner.cli.daemon", "tuner.daemon.start"),  # of a daemon
-    *("tuner.search.fork_server", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
+    *("tuner.search.job_process", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
     *(
         "tuner.cli.run",
         "tuner.cli.history",
         "tuner.pool.opening",
-        "tuner.studies.sweep_local",
+        "tuner.studies.sweep_jobs",
     ),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),
     "tuner.power.clocks.clockd",  # of the helper that sets clocks
-    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),
+    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.steering"),
 )
 """What has been imported: one process for all takes less than one for each kind."""
 

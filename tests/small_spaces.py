@@ -10,10 +10,9 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
-from tuner.space.enumeration import Condition
 from tuner.space.large_spaces import SampledSpace, space_of
 from tuner.space.search_view import Candidate, LargeSpace, Search
-from tuner.space.space import Space
+from tuner.space.space import Condition, Space
 
 DEVICE = DeviceIdentity(
     spec="replay:hand", name="Made by hand", uuid="0", driver="1", runtime="1", modelled=False

@@ -45,14 +45,6 @@ __global__ void delay(float* x, float add) {
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    """The first GPU, in this process."""
-    opened = CudaDevice(0)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
 def once(device: CudaDevice) -> Iterator[Any]:
     """Runs a plan once on arrays of NumPy, and returns what they hold then, by name."""
     import cupy as cp  # noqa: PLC0415 - only where there is a GPU

@@ -14,7 +14,7 @@ from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.trial import ASSUMED_SCATTER, Measurement, Trial, stated
-from tuner.report.clock_curve import clock_table, reference_of, sentences, setting_lines
+from tuner.report.details import clock_table, reference_of, sentences, setting_lines
 from tuner.search.answer import Outcome, clock_neighbours, confirm_neighbours
 from tuner.search.document import clock_curve
 

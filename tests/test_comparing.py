@@ -47,8 +47,7 @@ from tuner.studies.comparison import (
     policies,
     recorded_groups,
 )
-from tuner.studies.measured_spaces import Truth
-from tuner.studies.scores import document
+from tuner.studies.scores import Truth, document
 
 EFFICIENCIES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=20)
 COSTS = st.lists(st.one_of(st.floats(1e-6, 1e6), st.just(math.inf)), max_size=30)

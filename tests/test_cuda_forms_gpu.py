@@ -1,6 +1,5 @@
 """Resident grids, zeroed buffers, clusters and tensor maps on a real GPU: the same sums in each way."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -141,13 +140,6 @@ def plan(
         ProblemSpec("scan"),
         Work(8.0 * rows * N, rows * N),
     )
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    opened = CudaDevice(0)
-    yield opened
-    opened.close()
 
 
 def judge(device: CudaDevice, asked: Plan) -> None:

@@ -110,14 +110,6 @@ def buffer(name: str, role: Literal["in", "out", "inout"], rows: int) -> Buffer:
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    """The first GPU, in this process: for what leaves its context alone."""
-    opened = CudaDevice(0)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
 def worker() -> Iterator[WorkerDevice]:
     """The first GPU in a worker, with time enough for a check and no more."""
     opened = WorkerDevice("cuda:0", run_timeout_s=20.0)

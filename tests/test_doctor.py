@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, follow_real_time, h200_at
 from jetson_trees import build, write
+from tuner.power.clocks.devfreq import PowerModes
 from tuner.power.clocks.journal import Ownership, SettingJournal
-from tuner.power.clocks.nvpmodel import PowerModes
 
 from tuner.cli import doctor as checks
 from tuner.cli.doctor import Finding, Surroundings, examine, jetson, worst

@@ -25,8 +25,7 @@ from tuner.recordings.exchange.exported_run import (
     run_of_document,
     run_of_space,
 )
-from tuner.recordings.exchange.t1 import kernel_of_t1
-from tuner.recordings.exchange.t4 import results_of, space_of_t4
+from tuner.recordings.exchange.t1_t4 import kernel_of_t1, results_of, space_of_t4
 from tuner.recordings.files import RecordingFile, write
 from tuner.recordings.values import RecordedSpace
 from tuner.system.untrusted.build_texts import define_words

@@ -1,6 +1,6 @@
 """What CUDA kernels have, and each value of the examples, on a real GPU: held to references, and measured."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,6 @@ Y = '[[argument]]\nbuffer = "y"\ndtype = "float32"\nshape = ["batch", "N"]\nrole
 COUNT = '[[argument]]\nscalar = "count"\ndtype = "int32"\nvalue = "N"\n'
 ONE = '[launch]\ngrid = "N // L"\nblock = "L"\n'
 PlanOf = Callable[[str, str, str, str], Plan]
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    gpu = CudaDevice(0)
-    yield gpu
-    gpu.close()
 
 
 @pytest.fixture

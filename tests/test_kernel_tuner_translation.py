@@ -15,17 +15,15 @@ from tuner.kernel_tuner import call_arguments, run_kernel, strategies, tune_kern
 from tuner.kernel_tuner.call_arguments import (
     PLACEHOLDER,
     GivenArray,
+    compiler_options_of,
+    macros_of,
     named_parameters,
     read_arguments,
     read_constants,
-    restored,
-    tunables_of,
-)
-from tuner.kernel_tuner.sources import (
-    compiler_options_of,
-    macros_of,
     read_sources,
+    restored,
     split_includes,
+    tunables_of,
     with_factors,
 )
 from tuner.kernel_tuner.strategies import search_of

@@ -28,10 +28,9 @@ from tuner.report.run_report import dropped_lines
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare
 from tuner.search.job_messages import AttemptResult, EventWriter
 from tuner.search.session import TrialEvent
-from tuner.space.enumeration import Enumeration, checked_values
 from tuner.space.large_spaces import LISTED, SampledSpace, SpaceSampler, space_of
 from tuner.space.search_view import Candidate
-from tuner.space.space import Space
+from tuner.space.space import Enumeration, Space, checked_values
 
 LISTS = {
     "form": ("plain", "ring"),

@@ -59,7 +59,7 @@ DAEMON = (
     ("backlog", "stored_runs"),
     ("answers", "metrics"),
     ("jobs", "state"),
-    ("interface", "machine", "power_probe", "settings_file"),
+    ("interface", "machine", "power_probe"),
     ("installing", "settings", "tokens"),
 )
 CORE_OF_PLUGINS = {
@@ -96,7 +96,7 @@ LIGHT = {
 NOT_FOR_TIME = (
     *("asyncio", "rich.progress", "rich.table", "scipy"),
     *("tuner.daemon", "tuner.devices.replay", "tuner.kernel_files.pragmas", "tuner.policies.bayesian"),
-    *("tuner.policies.clocks", "tuner.pool.pool", "tuner.power.clocks", "tuner.power.energy"),
+    *("tuner.policies.steering", "tuner.pool.pool", "tuner.power.clocks", "tuner.power.energy"),
     *("tuner.power.response", "tuner.power.sensors.pipe", "tuner.power.sensors.rails"),
     "tuner.recordings.values",
 )

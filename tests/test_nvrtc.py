@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuner.compiler.compiler import resources_in
-from tuner.compiler.cubin_cache import CubinCache
+from tuner.compiler.cubin import CubinCache
 from tuner.compiler.nvrtc import Nvrtc, Output, library_files
 from tuner.model.errors import CompilerUnavailableError
 from tuner.model.plan import Resources

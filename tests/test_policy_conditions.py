@@ -7,7 +7,7 @@ from tuner.policies.descent import Order, Ranks
 from tuner.policies.surrogate.features import encoding
 
 from tuner.model.plan import Configuration
-from tuner.recordings.json_format import document, space_of
+from tuner.recordings.files import document, space_of
 from tuner.search.replaying import prepared
 
 CANDIDATES = [candidate(1.0, int(values["L"]), 0, **values) for values in forms()]

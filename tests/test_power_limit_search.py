@@ -10,10 +10,9 @@ from clock_lines import BOTH, CORES, FLAT, StatedLine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, play, search_over
-from tuner.policies.clocks.steering import steered
 from tuner.policies.greedy import greedy
 from tuner.policies.independent import exhaustive, random_sampling
-from tuner.policies.power_limits import limited
+from tuner.policies.steering import limited, steered
 
 from tuner.model import registry
 from tuner.model.objective import Objective

@@ -1,4 +1,4 @@
-"""Who owns a GPU's clocks, and the journal of what is changed: written whole, and believed with care."""
+"""Who owns a GPU's clocks, by process and boot, and the journal of what is changed."""
 
 import fcntl
 import functools
@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from tuner.power.clocks.journal import (
 )
 
 from tuner.model.errors import ClockError, ClockPermissionError
-from tuner.system.ownership import BootRecord, this_process
+from tuner.system.ownership import BootRecord, is_alive, pid_of, this_process, was_rebooted
 
 GPU = "GPU-1"
 NOBODY = 65534
@@ -407,3 +408,113 @@ def test_no_runtime_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             runtime_directory()
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert restore_as_found(ClockPaths()) == []
+
+
+# --- Identities of processes.
+
+
+def test_this_process_is_alive() -> None:
+    """A process recognises itself."""
+    assert is_alive(this_process())
+
+
+def test_ended_process_is_not_alive() -> None:
+    """The identity of a process that has ended is dead, even if its number is used again."""
+    code = "from tuner.system.ownership import this_process; print(this_process())"
+    owner = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+    assert not is_alive(owner)
+    assert pid_of(owner) is not None
+
+
+def test_a_process_that_nobody_has_reaped_is_dead() -> None:
+    """A killed process whose parent has not noticed yet holds nothing any more."""
+    code = "from tuner.system.ownership import this_process; print(this_process(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        owner = process.stdout.readline().strip()
+        assert is_alive(owner)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is left as it is
+
+        assert not is_alive(owner)
+
+
+def test_reused_number_is_another_process() -> None:
+    """The same number with another start time, or from another boot, is not the owner."""
+    boot, pid, start = this_process().split(":")
+
+    assert not is_alive(f"{boot}:{pid}:{int(start) + 1}")
+    assert not is_alive(f"other-boot:{pid}:{start}")
+
+
+def test_a_name_may_be_any_bytes() -> None:
+    """Whoever runs under a number that was somebody's chooses its name freely: it may be no text."""
+    comm = Path("/proc/self/comm")
+    before = comm.read_bytes()
+    comm.write_bytes(b"\xff) S 1 (\xfe")
+    try:
+        assert is_alive(this_process())
+    finally:
+        comm.write_bytes(before.strip())
+
+
+@pytest.mark.parametrize("text", ["", "x", "::", "a:b:c", ":1"])
+def test_foreign_text_is_nobody(text: str) -> None:
+    """What is no identity is dead, not an error."""
+    assert not is_alive(text)
+    assert pid_of(text) is None
+
+
+# --- Whether the machine was rebooted: what two records say.
+
+THEN = BootRecord("one", on_host=True, since_boot_s=1000.0, at_s=1_700_000_000.0)
+SECONDS = st.floats(0.0, 1e9)
+
+
+def test_the_present_is_of_this_boot() -> None:
+    """A record of now and another of now agree; time passes in both of its clocks."""
+    first, second = BootRecord.present(), BootRecord.present()
+    assert first.boot_id == second.boot_id != ""
+    assert second.since_boot_s >= first.since_boot_s > 0.0
+    assert was_rebooted(first) is False
+
+
+@given(SECONDS, st.floats(-1e9, 1e9))
+def test_the_same_boot_id_is_the_same_boot(later_s: float, jump_s: float) -> None:
+    """Whatever the wall clock says."""
+    now = replace(THEN, since_boot_s=THEN.since_boot_s + later_s, at_s=THEN.at_s + jump_s)
+    assert was_rebooted(THEN, now) is False
+
+
+@given(SECONDS, st.floats(-1e9, 1e9), st.booleans(), st.booleans())
+def test_containers_tell_nothing(running_s: float, jump_s: float, then: bool, now: bool) -> None:
+    """Where one of both was in a container, another boot id may be the container's."""
+    before = replace(THEN, on_host=then)
+    after = BootRecord("two", on_host=now and not then, since_boot_s=running_s, at_s=THEN.at_s + jump_s)
+    assert was_rebooted(before, after) is None
+
+
+@pytest.mark.parametrize(
+    ("since_boot_s", "later_s", "rebooted"),
+    [
+        (20.0, 60.0, True),  # it runs for less than then
+        (20.0, -3600.0, True),  # and the wall clock was set back
+        (5000.0, 9000.0, True),  # it runs for longer, and started after the record
+        (1060.0, 60.0, None),  # as long as the same kernel would: the boot id alone is different
+    ],
+)
+def test_a_reboot_shows_in_a_clock(since_boot_s: float, later_s: float, rebooted: bool | None) -> None:
+    """On the machine itself, another boot id and one of both clocks tell a reboot."""
+    now = BootRecord("two", on_host=True, since_boot_s=since_boot_s, at_s=THEN.at_s + later_s)
+    assert was_rebooted(THEN, now) is rebooted
+
+
+def test_no_boot_id_is_no_boot() -> None:
+    """Two kernels that tell none are not the same for that."""
+    nameless = replace(THEN, boot_id="", on_host=False)
+    assert was_rebooted(nameless, nameless) is None

@@ -19,9 +19,8 @@ from tuner.model.errors import ClockError, InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.trial import Energy, Trial
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
-from tuner.programs.opening import BystandingDevice
 from tuner.programs.program import Program
-from tuner.programs.tuning import tune_program
+from tuner.programs.tuning import BystandingDevice, tune_program
 from tuner.report.progress import RunProgress
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampler_rigs import collected, openings
-from test_power_lines import gone
+from test_power_pipe import gone
 from tuner.power.base import PowerSampler, Reading, Response
 from tuner.power.sensors.jetson import parse_line, tegrastats_readings
 

@@ -1,14 +1,20 @@
 """Dating the ticks of a counter: intervals between reads, the rhythm that explains them, samples by it."""
 
 import bisect
+import importlib
 import itertools
 import math
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pynvml
 import pytest
+from fake_nvml_state import UUID, fake_nvml, library, script, sensors_of_h200
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import Sample, SensorInfo
@@ -506,3 +512,36 @@ def test_a_line_tells_its_uncertainty() -> None:
     assert rhythm.uncertainty_s(15.0) > 5.0 * rhythm.uncertainty_s(5.5)
     assert fitted(ticks[:7], PERIOD_S) is None
     assert fitted([(time_s + 0.02 * random.standard_normal(), 0.0) for time_s, _ in ticks], PERIOD_S) is None
+
+
+# --- The referee's log of NVML's energy counter, on the fake NVML.
+
+WATTS = 300.0
+TICKS = 6
+
+
+def test_the_log_reads_the_power_of_a_steady_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticks of the counter, dated by the reads around them, give the power between them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(Path(library()).parent))
+    log = importlib.import_module("referee")
+
+    with fake_nvml(tmp_path) as state:
+        sensors_of_h200(state)
+        script(state, (0.0, WATTS))
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        with log.counter_log(UUID) as end:
+            start_s = time.monotonic()
+            for _ in range(TICKS):
+                last = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+                while pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == last:
+                    pass
+            ticks = end()
+        pynvml.nvmlShutdown()
+    watts, sigma_w = log.power_of(ticks, start_s, time.monotonic())
+
+    assert len(ticks) >= TICKS - 1
+    assert 0.0 < sigma_w < 0.05 * WATTS
+    assert watts == pytest.approx(WATTS, abs=4.0 * sigma_w)
+    sys.modules.pop("referee")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
-from tuner.prediction.accuracy import Accuracy, leave_one_out
 from tuner.prediction.methods import (
     FlatTree,
     GAdaptPredictor,
@@ -21,6 +20,7 @@ from tuner.prediction.methods import (
     forest_of,
     regression_tree,
 )
+from tuner.prediction.model import Accuracy, leave_one_out
 from tuner.prediction.portfolio import MOST_VERSIONS, inputs_between, portfolio_of, size_features
 from tuner.prediction.training_set import FeatureTable, InputTrials, LaunchGeometry, Sizes, TrainingSet
 

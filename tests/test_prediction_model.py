@@ -17,10 +17,9 @@ from tuner.model.errors import InputError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
 from tuner.model.typed import sealed
-from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.methods import FlatTree
-from tuner.prediction.model import SelectionModel, TrainedDevice
+from tuner.prediction.model import Accuracy, SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import Portfolio, SizeFeature, portfolio_of
 from tuner.prediction.training_set import TrainingSet
 

@@ -26,9 +26,8 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Status, Trial
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun, TracedRuns
-from tuner.programs.opening import BystandingDevice
 from tuner.programs.program import MetricError, Program
-from tuner.programs.tuning import tune_program
+from tuner.programs.tuning import BystandingDevice, tune_program
 from tuner.report.trials_table import goal
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest

@@ -39,8 +39,7 @@ from tuner.model.objective import described
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.run_document import AnalyticalDocument
-from tuner.prediction.accuracy import Accuracy
-from tuner.prediction.model import SelectionModel, TrainedDevice
+from tuner.prediction.model import Accuracy, SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import portfolio_of
 from tuner.prediction.training_set import TrainingSet
 from tuner.report import run_report

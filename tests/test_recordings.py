@@ -24,8 +24,7 @@ from tuner.model.plan import Work
 from tuner.model.registry import load
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checking
-from tuner.recordings.files import RecordingFile, matching, open_recording, read, write
-from tuner.recordings.json_format import document
+from tuner.recordings.files import RecordingFile, document, matching, open_recording, read, write
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.studies.comparison import play
 

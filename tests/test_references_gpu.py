@@ -1,6 +1,5 @@
 """Inputs and references of kernel files on a real GPU: what each way to state what is right finds."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -138,14 +137,6 @@ FORMS = {
     "law": ('law = "reference.py:residual"\ntolerance = 1e-4', ""),
     "consistent": ("", ""),
 }
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    """The first GPU, in this process."""
-    opened = CudaDevice(0)
-    yield opened
-    opened.close()
 
 
 def plans(

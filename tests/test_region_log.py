@@ -14,7 +14,7 @@ from cli_process import PATIENCE_S, begun
 from prometheus_client import CollectorRegistry, generate_latest
 
 import tuner
-from tuner.joules import RegionEnergy, TrainingCallback, prometheus, training
+from tuner.joules import RegionEnergy, TrainingCallback, energy_meter, prometheus
 from tuner.joules import recording as process
 from tuner.model.errors import InputError
 
@@ -225,7 +225,7 @@ TRAINERS = pytest.mark.parametrize("trainer", [HuggingFace, Lightning])
 def every_step() -> Iterator[None]:
     """Steps are long enough for regions of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "LEAST_S", 0.0)
+        patch.setattr(energy_meter, "LEAST_S", 0.0)
         yield
 
 
@@ -251,7 +251,7 @@ def test_steps_around_an_evaluation_are_left_out(trainer: type[HuggingFace]) -> 
     """A region of steps holds nothing else; the training has all steps."""
     callback = Both(tuner.energy(device=SIM))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "LEAST_S", math.inf)
+        patch.setattr(energy_meter, "LEAST_S", math.inf)
         trainer(callback).train(4, evaluated=(1, 3))
     assert not callback.steps
     assert callback.train is not None

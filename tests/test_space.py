@@ -21,8 +21,7 @@ from tuner.model.errors import (
 )
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration, TunableValue
-from tuner.space.enumeration import Condition
-from tuner.space.space import Space, count_configurations
+from tuner.space.space import Condition, Space, count_configurations
 
 TUNABLES: Mapping[str, tuple[int | bool | str, ...]] = {
     "P": (2, 4, 8),

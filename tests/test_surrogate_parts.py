@@ -19,10 +19,10 @@ from tuner.policies.bayesian import bayesian
 from tuner.policies.surrogate import features as beliefs_module
 from tuner.policies.surrogate import joint, learner
 from tuner.policies.surrogate import joint as joint_module
-from tuner.policies.surrogate.failures import FailureModel
 from tuner.policies.surrogate.features import FILE, NAMES, Floats, TraitScale, beliefs, encoding, latin
 from tuner.policies.surrogate.gaussian import log_expected_improvement
 from tuner.policies.surrogate.joint import SQUASH, Joint, least, respond
+from tuner.policies.surrogate.learner import FailureModel
 
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Trial

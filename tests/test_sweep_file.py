@@ -9,9 +9,9 @@ import pytest
 
 from tuner.model.errors import InputError
 from tuner.report.layout import PlainConsole
+from tuner.studies.reports import show_sweep
 from tuner.studies.sweep import JobResult, SweepReport
 from tuner.studies.sweep_file import SweepJob, parsed
-from tuner.studies.sweep_progress import show_sweep
 from tuner.system.untrusted.reading import load_toml
 
 ROOT = Path(__file__).parent.parent

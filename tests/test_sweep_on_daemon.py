@@ -12,8 +12,8 @@ from tuner.client.answer_values import read
 from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
 from tuner.model.jobs import JobState
 from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError
-from tuner.studies.sweep_daemon import AHEAD, DaemonQueues
 from tuner.studies.sweep_file import SweepJob
+from tuner.studies.sweep_jobs import AHEAD, DaemonQueues
 
 __all__ = ["machine"]
 

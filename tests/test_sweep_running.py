@@ -19,7 +19,8 @@ from tuner.model.jobs import JobSpec
 from tuner.model.records import RunStatus
 from tuner.search import job_launcher
 from tuner.search.job_messages import AttemptResult, AttemptSpec
-from tuner.studies import sweep_local
+from tuner.studies import sweep_jobs
+from tuner.studies.reports import SweepProgress
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
@@ -32,8 +33,7 @@ from tuner.studies.sweep import (
     run_sweep,
 )
 from tuner.studies.sweep_file import SweepJob
-from tuner.studies.sweep_local import LocalDevices, LocalLanes
-from tuner.studies.sweep_progress import SweepProgress
+from tuner.studies.sweep_jobs import LocalDevices, LocalLanes
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -330,7 +330,7 @@ def ran(lanes: LocalLanes, *jobs: SweepJob) -> list[JobResult]:
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Has an answer stand for the processes of jobs."""
-    return lambda answer: monkeypatch.setattr(sweep_local, "BlockingLauncher", lambda: PlayedLauncher(answer))
+    return lambda answer: monkeypatch.setattr(sweep_jobs, "BlockingLauncher", lambda: PlayedLauncher(answer))
 
 
 def test_jobs_without_a_device_run_on_two_gpus_at_once(tmp_path: Path, play: Play) -> None:
@@ -486,10 +486,10 @@ def test_a_gpu_that_does_not_answer_is_refused_before_the_first_job(monkeypatch:
 
 def test_without_a_number_there_is_a_lane_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those count that jobs may run on, and the command says so; simulated devices are no GPUs."""
-    monkeypatch.setattr(sweep_local, "LocalDevices", lambda: machine(FIRST, SECOND, OTHER_KIND))
+    monkeypatch.setattr(sweep_jobs, "LocalDevices", lambda: machine(FIRST, SECOND, OTHER_KIND))
 
     def where(*devices: str) -> str:
-        return sweep_local.lanes_for([free(device=device) for device in devices], None, ()).where
+        return sweep_jobs.lanes_for([free(device=device) for device in devices], None, ()).where
 
     assert where("", FIRST) == "local, 3 lanes, one for each GPU"
     assert where(f"kind:{identify(FIRST).name}") == "local, 2 lanes, one for each GPU"

@@ -12,7 +12,7 @@ import pytest
 import tuner
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.nvrtc import Nvrtc, library_files
-from tuner.compiler.toolkit_headers import STAND_INS, ToolkitHeaders, explained, found_folders
+from tuner.compiler.nvrtc_backend import STAND_INS, ToolkitHeaders, explained, found_folders
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.source_folder import SourceFolder
 from tuner.model.errors import CompileError
@@ -152,7 +152,7 @@ def test_where_headers_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other headers make another key of what includes them, and of nothing else."""
     header = touch(tmp_path / "include" / "cuda_runtime_api.h", "#define CUDART_VERSION 12040\n")
-    monkeypatch.setattr("tuner.compiler.toolkit_headers._wheels", list)
+    monkeypatch.setattr("tuner.compiler.nvrtc_backend._wheels", list)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     including = Source("a.cu", "#  include <cuda_fp16.h>\n")
     alone = Source("b.cu", '#include "b.cuh"\n', (("b.cuh", ""),))

@@ -26,7 +26,7 @@ from tuner.prediction.training_set import InputTrials, TrainingSet
 from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 from tuner.studies.learning import feature_table, missed_of
-from tuner.studies.sweep_progress import TrainingProgress
+from tuner.studies.reports import TrainingProgress
 from tuner.studies.training import Trainer, TrainingRequest, draw, drawn_sizes, listed_inputs, model_key
 
 SOURCE = """\

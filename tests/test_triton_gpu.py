@@ -2,7 +2,7 @@
 
 import importlib.util
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.triton]
 DATA = Path(__file__).parent / "data/triton/kernels.py"
 EXAMPLES = Path(__file__).parents[1] / "examples"
 EXACT = 1e-30  # relative: no two numbers that differ are so close
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    gpu = CudaDevice(0)
-    yield gpu
-    gpu.close()
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from ..base import (
 from ..nvml import clocks as nvml_clocks
 from ..nvml.clocks import NvmlPowerLimitActuator, NvmlPowerProfileActuator, is_rounded
 from ..nvml.library import NvmlGpu
-from . import devfreq, nvpmodel
+from . import devfreq
 from .actuator import (
     Actuator,
     ClockActuator,
@@ -394,8 +394,8 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator
 
 def _profile_actuator(gpu: str | int, where: ClockPaths, rules: Ruling) -> ProfileActuator:
     """The power profiles of a GPU: on a board with nvpmodel its modes, else those of NVML."""
-    if nvpmodel.has_modes(where.devfreq):
-        return nvpmodel.NvpmodelActuator(gpu, devfreq=where.devfreq, rules=rules)
+    if devfreq.has_modes(where.devfreq):
+        return devfreq.NvpmodelActuator(gpu, devfreq=where.devfreq, rules=rules)
     return NvmlPowerProfileActuator(gpu, library=where.library, rules=rules)
 
 
@@ -479,7 +479,7 @@ def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
     Users who may set clocks themselves go to the helper too, so that all are in one queue. Root needs no
     helper: it keeps its locks and journals in the same place.
     """
-    if isinstance(actuator, devfreq.DevfreqActuator | nvpmodel.NvpmodelActuator):  # a mode sets clocks, too
+    if isinstance(actuator, devfreq.DevfreqActuator | devfreq.NvpmodelActuator):  # a mode sets clocks, too
         other = devfreq.CONTROL if actuator.control == POWER_PROFILE else POWER_PROFILE
         _demand_free(other, actuator.gpu, directories(where.directory))
     if not (os.geteuid() == 0 and actuator.permitted()) and helper_answers(where.socket):
@@ -489,21 +489,13 @@ def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
 
 
 def _others(where: ClockPaths) -> list[Path]:
-    """Directories of journals but this user's own, whose lock is to be taken.
-
-    Raises:
-        ClockError: there is no place for a journal of this user's.
-    """
+    """Directories of journals but this user's own, whose lock is to be taken."""
     own = where.directory or runtime_directory()
     return [folder for folder in directories(where.directory) if folder != own]
 
 
 def _demand_free(control: str, gpu: str, folders: Iterable[Path]) -> None:
-    """Refuse a setting that is held under the lock of a directory, as far as this user can see that.
-
-    Raises:
-        HeldError: somebody owns it.
-    """
+    """Refuse a setting that is held under the lock of a directory, as far as this user can see that."""
     for folder in folders:
         journal = SettingJournal(folder, control, gpu)
         try:

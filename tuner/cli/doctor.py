@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.cubin import CubinCache, default_directory
 from tuner.compiler.nvrtc import library_files
 from tuner.compiler.nvrtc_backend import choose
 from tuner.compiler.triton_server import TESTED, is_tested
@@ -36,7 +36,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.power.clocks import control, journal
 from tuner.power.clocks.actuator import Actuator, ClockPaths, load_config, strangers
 from tuner.power.clocks.clockd_client import helper_answers
-from tuner.power.clocks.nvpmodel import PowerModes
+from tuner.power.clocks.devfreq import PowerModes
 from tuner.power.nvml.library import GpuHealth, health
 from tuner.report.layout import response_words
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import StoredRun
     from tuner.recordings.exchange.exported_run import ExportedRun
-    from tuner.recordings.exchange.t4 import ForeignFile
+    from tuner.recordings.exchange.t1_t4 import ForeignFile
 
 
 FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-launcher", "c-selector")
@@ -63,7 +63,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
     What FILE is, its content tells. Texts of it are parsed, and never run.
     """
-    from tuner.recordings.exchange.t4 import read_foreign
+    from tuner.recordings.exchange.t1_t4 import read_foreign
 
     foreign = read_foreign(file)
     stem = file.name.removesuffix(".gz").removesuffix(".json") or file.name
@@ -85,7 +85,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 def _import_kernel(foreign: "ForeignFile", file: Path, target: Path) -> list[str]:
     from tuner.kernel_files.kernel_document import document_of_text
     from tuner.kernel_files.source_folder import read_text
-    from tuner.recordings.exchange.t1 import kernel_of_t1, source_of_t1
+    from tuner.recordings.exchange.t1_t4 import kernel_of_t1, source_of_t1
 
     try:
         source = file.parent / source_of_t1(foreign.document)
@@ -311,11 +311,7 @@ def _is_of(kernel: str, workloads: Iterable[str]) -> bool:
 
 
 def _goal(whose: str, objectives: Iterable[str], objective: str | None) -> str:
-    """The objective that is named; else the only one that answers are for.
-
-    Raises:
-        InputError: they are for several, or none is for that.
-    """
+    """The objective that is named; else the only one that answers are for."""
     goals = sorted({one.partition(" ")[0] for one in objectives})
     if objective not in goals and (objective is not None or len(goals) > 1):
         raise InputError(f"{whose}: has answers for {', '.join(goals)}; --objective chooses one of them")
@@ -479,7 +475,7 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
         from tuner.recordings.exchange.exported_run import results_document
 
         return json.dumps(results_document(runs), indent=2, allow_nan=False) + "\n"
-    from tuner.recordings.exchange.t4 import results_of
+    from tuner.recordings.exchange.t1_t4 import results_of
 
     if len(runs) > 1:
         raise InputError(f"--format t4: a file is of one run, {len(runs)} are named")

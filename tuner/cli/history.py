@@ -327,7 +327,7 @@ def show(
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
     document = within_slowdown(document_of(run, database, with_series=with_series), max_slowdown)
     if curve_path is not None:
-        from tuner.report.clock_curve import draw_curve
+        from tuner.report.details import draw_curve
 
         draw_curve(document, Path(curve_path))
     ranked = ranked_trials(document)

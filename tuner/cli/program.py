@@ -150,9 +150,8 @@ def run(
     With --phase it is one run, which keeps the terminal, and whose exit code is passed on.
     """
     from tuner.cli.run import show_outcome
-    from tuner.programs.opening import open_runs
     from tuner.programs.program import Program
-    from tuner.programs.tuning import tune_program
+    from tuner.programs.tuning import open_runs, tune_program
     from tuner.report.answer import per_kwh
     from tuner.report.progress import RunProgress
     from tuner.search.request import SearchRequest
@@ -207,7 +206,7 @@ def _profiles(wanted: str | None, device: str | None) -> list[str]:
     if wanted != "all":
         return [] if wanted is None else [name.strip() for name in wanted.split(",")]
     from tuner.joules.watching import find_gpu
-    from tuner.programs.opening import power_profiles
+    from tuner.programs.tuning import power_profiles
 
     with contextlib.closing(power_profiles(find_gpu(device, "tuner program run"))) as control:
         return list(control.names())

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tuner.report.progress import CompareProgress
     from tuner.search.request import SearchRequest
     from tuner.studies.comparison import Play, Rules
-    from tuner.studies.measured_spaces import Truth
+    from tuner.studies.scores import Truth
     from tuner.studies.sweep import Backend
     from tuner.studies.sweep_file import SweepFile
 
@@ -129,9 +129,9 @@ def compare(
     from tuner.recordings.files import open_recording
     from tuner.report.progress import CompareProgress
     from tuner.search.request import SearchRequest
-    from tuner.studies.compare_report import plan
     from tuner.studies.comparison import Rules, policies, recorded_groups
-    from tuner.studies.measured_spaces import Truth
+    from tuner.studies.reports import plan
+    from tuner.studies.scores import Truth
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     if plot_path is not None:
@@ -179,9 +179,9 @@ def _measure(
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
-    from tuner.studies.compare_report import plan
     from tuner.studies.comparison import TOGETHER, catalog_groups
-    from tuner.studies.measured_spaces import measured
+    from tuner.studies.reports import plan
+    from tuner.studies.scores import measured
 
     catalog = Catalog.load(request.kernel_files)
     with Store(database) as store:
@@ -212,9 +212,8 @@ def _play(comparison: _Comparison, rules: "Rules", jobs: int, progress: "Compare
 
 def _show(comparison: _Comparison, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
     """Write, draw and print the results so far, and end with the right exit code."""
-    from tuner.studies.compare_report import show_comparison
-    from tuner.studies.measured_spaces import provenance
-    from tuner.studies.scores import document
+    from tuner.studies.reports import show_comparison
+    from tuner.studies.scores import document, provenance
 
     notices = [*comparison.notices, *(f"left out: {reason}" for reason in comparison.left_out)]
     record = document(
@@ -229,7 +228,7 @@ def _show(comparison: _Comparison, rules: "Rules", json_path: str | None, plot_p
         if json_path is not None:
             write_json(json_path, record)
         if plot_path is not None and any(operation["policies"] for operation in record["operations"]):
-            from tuner.studies.compare_report import draw_comparison
+            from tuner.studies.reports import draw_comparison
 
             draw_comparison(record, Path(plot_path))
     finally:  # a full disk costs no tables
@@ -308,7 +307,7 @@ def _backend(
 ) -> "Backend":
     """Queues of the daemon, lanes of this machine, or workers of a pool, which the stack closes."""
     if place is None:
-        from tuner.studies.sweep_daemon import DaemonQueues
+        from tuner.studies.sweep_jobs import DaemonQueues
 
         if named_database() is not None:
             raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
@@ -320,7 +319,7 @@ def _backend(
         except DaemonAbsentError as error:
             raise DaemonAbsentError(f"{error}\n--on local runs a sweep without a daemon") from error
     if place.kind == "local":
-        from tuner.studies.sweep_local import LocalLanes, lanes_for
+        from tuner.studies.sweep_jobs import LocalLanes, lanes_for
 
         if place.workers is None:
             return lanes_for(read.jobs, database, read.kernel_files)
@@ -332,8 +331,8 @@ def _backend(
 
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
+    from tuner.studies.reports import SweepProgress, show_sweep
     from tuner.studies.sweep import RefusedJobsError, run_sweep
-    from tuner.studies.sweep_progress import SweepProgress, show_sweep
 
     try:
         with SweepProgress() as progress:
@@ -361,8 +360,7 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
     """
     from tuner.kernel_files.catalog import Catalog
     from tuner.studies.sweep import RefusedJobsError, check_workloads
-    from tuner.studies.sweep_daemon import DaemonQueues
-    from tuner.studies.sweep_local import LocalDevices
+    from tuner.studies.sweep_jobs import DaemonQueues, LocalDevices
 
     try:
         if place is None and not read.kernel_files:
@@ -478,11 +476,10 @@ def train(
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.objective import of_one_cost
-    from tuner.prediction.accuracy import Accuracy
-    from tuner.prediction.model import rounded
+    from tuner.prediction.model import Accuracy, rounded
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
-    from tuner.studies.sweep_progress import TrainingProgress, show_training
+    from tuner.studies.reports import TrainingProgress, show_training
     from tuner.studies.training import Trainer, TrainingRequest
 
     (spec,), files = with_files((kernel,), kernel_files)

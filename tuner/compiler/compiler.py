@@ -12,16 +12,15 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from tuner.compiler.backend import Backend, label
-from tuner.compiler.commands import CommandBackend
-from tuner.compiler.cubin import read_cubin
-from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.commands import CommandBackend, TritonBackend
+from tuner.compiler.cubin import CubinCache, default_directory, read_cubin
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_backend import SERVER, NvrtcBackend
-from tuner.compiler.triton_backend import TritonBackend
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Progress, Resources, Stage
 
@@ -95,7 +94,7 @@ class CompiledStage:
     ptx: str = ""
 
 
-class Compiler:
+class Compiler(AbstractContextManager["Compiler"]):
     """Compiles for one architecture: CUDA C++ with the newest NVRTC that serves it, others by `BACKENDS`.
 
     Children start with the first stage that is not cached and end when idle. May be used by several threads:
@@ -206,9 +205,6 @@ class Compiler:
             backends = list(self._backends.values())
         for backend in backends:
             backend.close()
-
-    def __enter__(self) -> "Compiler":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -524,11 +524,7 @@ def _signature(
 
 
 def _type(one: Any, dtype: str) -> str:  # noqa: ANN401 - a parameter of Triton
-    """Triton's name of a type.
-
-    Raises:
-        _MisfitError: the source says another.
-    """
+    """Triton's name of a type."""
     pointer, bare = dtype.startswith("*"), dtype.removeprefix("*")
     if bare not in _TYPES:
         raise _MisfitError(f"{one.name}: Triton has no type {bare}")

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +24,7 @@ from tuner.daemon.http.responses import error_body
 from tuner.daemon.http.server import ListeningSocket, listener
 from tuner.daemon.machine import GpuSurvey, restore_and_find, restore_clocks
 from tuner.daemon.main import BEGIN_ANEW, Daemon
-from tuner.daemon.settings_file import service_table
+from tuner.daemon.settings import service_table
 from tuner.daemon.state import LoadedConfig, StartOptions, load_config, usable_config
 from tuner.database.storage import Storage
 from tuner.model.errors import ChildError, InputError, ResourceError, TunerError
@@ -247,7 +248,7 @@ class _FileChangedError(Exception):
     """daemon.toml has changed while something was waited for that it may name."""
 
 
-class Start:
+class Start(AbstractContextManager["Start"]):
     """A start, and what it has taken. A context manager, which gives it back.
 
     Args:
@@ -272,9 +273,6 @@ class Start:
         self._startup_server: StartupServer | None = None
         self._told = ""
         self._clocks_restored = False
-
-    def __enter__(self) -> "Start":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()

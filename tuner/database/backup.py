@@ -192,11 +192,7 @@ def back_up_day(pair: Pair, path: Path, day: date) -> bool:
 def _write(
     connection: sqlite3.Connection, path: Path, fresh: Path, progress: Progress, *, verifies: bool
 ) -> Manifest:
-    """Copy a database into an empty file, and seal it.
-
-    Raises:
-        SuspectError: the copy is not whole.
-    """
+    """Copy a database into an empty file, and seal it."""
     copy_pages(connection, fresh, progress)
     copied = inspected(fresh)
     refuse_newer(copied)
@@ -288,13 +284,7 @@ def restore(
 
 
 def _received(source: BinaryIO, name: str, fresh: Path, mirror: Path, progress: Progress) -> Manifest:
-    """Write the database of a backup to a file, and verify all of it.
-
-    Raises:
-        InputError: see ``restore``.
-        StoreFullError: there is no room for it and its mirror.
-        StoreError: it is of a newer version.
-    """
+    """Write the database of a backup to a file, and verify all of it."""
     head = source.read(_HEAD_BYTES)
     length = _length(head)
     if not length:

@@ -5,9 +5,10 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tuner.database.files import (
     MovedError,
@@ -25,10 +26,6 @@ from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.system import signals
 from tuner.system.user_folders import make_folder, user_folder
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 3  # as found; opened again, as another process replaced a file; after putting the files right
@@ -68,7 +65,7 @@ def _close_to_strangers(folder: Path) -> None:
         folder.chmod(mode)
 
 
-class Database:
+class Database(AbstractContextManager["Database"]):
     """The database, open. A context manager; one thread uses it, one process may hold several.
 
     It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has
@@ -104,9 +101,6 @@ class Database:
         except OSError as error:
             raise StoreError(f"cannot make the directory of {self.path}: {error.strerror}") from error
         self._trusted(Pair.check)
-
-    def __enter__(self) -> "Self":
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -137,11 +137,7 @@ def pulled(
 
 
 def _check_beginning(path: Path, address: str) -> None:
-    """Refuse what is no database at all, such as the greeting of a shell or the page of a login.
-
-    Raises:
-        StoreError: the file begins with something else.
-    """
+    """Refuse what is no database at all, such as the greeting of a shell or the page of a login."""
     with path.open("rb") as file:
         beginning = file.read(_SHOWN_BYTES)
     if not beginning.startswith(MAGIC):
@@ -274,11 +270,7 @@ def _last_words(errors: IO[bytes]) -> str:
 
 
 def _checked_url(url: str) -> str:
-    """A URL without what may be secret in it.
-
-    Raises:
-        InputError: it is none that is fetched.
-    """
+    """A URL without what may be secret in it."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port

@@ -1,5 +1,6 @@
 """The border to devices, on which trials run."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -115,3 +116,12 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release everything; the device is not used afterwards."""
+
+
+class SystemClock:
+    """Time of a device that is no model: the system's monotonic clock, which all processes share."""
+
+    now_s, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
+
+    def resume_at(self, ended_s: float) -> None:
+        """Change nothing: the monotonic clock goes its own way."""

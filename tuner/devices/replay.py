@@ -15,8 +15,7 @@ from tuner.model.plan import Configuration, Plan, Progress, Resources
 from tuner.model.trial import GpuSetting, Measurement, Status, Trial
 from tuner.model.typed import digest
 from tuner.power.base import ClockReading
-from tuner.recordings.files import matching, open_recording
-from tuner.recordings.json_format import document
+from tuner.recordings.files import document, matching, open_recording
 from tuner.recordings.values import NOT_RECORDED, RecordedSpace
 
 UNDATED = "undated"

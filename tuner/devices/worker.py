@@ -10,7 +10,6 @@ import os
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices import early
-from tuner.devices.base import Check, RunRecord
+from tuner.devices.base import Check, RunRecord, SystemClock
 from tuner.devices.gpu_models import gpu_names
 from tuner.model.errors import (
     ChildCrashedError,
@@ -45,7 +44,7 @@ REFERENCE_S = 600.0  # a reference is made once, by whatever the user has writte
 _STATED = ("expression", "function", "entry")
 
 
-class WorkerDevice:
+class WorkerDevice(SystemClock):
     """A device in a worker process; implements ``tuner.devices.base.Device``.
 
     Its methods call those of the hosted device by name. That one must keep the system's monotonic clock,
@@ -62,7 +61,6 @@ class WorkerDevice:
         args: of the callable.
         run_timeout_s: longest wait for a check, and for a run beyond its window (the multi-kernel paper:
             one minute).
-        compiler: compiles for the device; opened when first needed if None.
         reference_s: longest wait for a reference.
 
     Raises:
@@ -77,7 +75,6 @@ class WorkerDevice:
         target: str = "",
         args: tuple[object, ...] = (),
         run_timeout_s: float = 60.0,
-        compiler: Compiler | None = None,
         reference_s: float = REFERENCE_S,
     ) -> None:
         self._spec = spec
@@ -85,24 +82,13 @@ class WorkerDevice:
         self._target = target or early.TARGET
         self._args = args if target else (cuda_index(spec),)
         self._run_timeout_s = run_timeout_s
-        self._compiler = compiler
+        self._compiler: Compiler | None = None  # opened when first needed
         self._opening = threading.Lock()
-        self._own_compiler = compiler is None
         self._child: Child | None = None
         self._closed = False
         self._prepared: set[tuple[Workload, ProblemSpec, int]] = set()
         self.verifier: Callable[[Plan, int], Check] | None = None
-        self._identity, self._limits = self._start()
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        """Identity of the hosted device, as its process told when it started."""
-        return self._identity
-
-    @property
-    def limits(self) -> DeviceLimits:
-        """Limits of the hosted device, as its process told when it started."""
-        return self._limits
+        self.identity, self.limits = self._start()
 
     @property
     def pid(self) -> int | None:
@@ -121,7 +107,7 @@ class WorkerDevice:
             if self._closed:
                 raise DeviceError(f"{self._spec}: the device is closed")
             if self._compiler is None:
-                self._compiler = Compiler(self._limits.architecture)
+                self._compiler = Compiler(self.limits.architecture)
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
@@ -221,17 +207,6 @@ class WorkerDevice:
         free_bytes: int = self._ask("free_memory_bytes", timeout_s=_ASK_S)
         return free_bytes
 
-    def now_s(self) -> float:
-        """The system's monotonic clock."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; the worker stays idle."""
-        time.sleep(seconds)
-
-    def resume_at(self, ended_s: float) -> None:
-        """Change nothing: the monotonic clock goes its own way."""
-
     def own_processes(self) -> int:
         """One, the worker, while it lives."""
         return int(self.pid is not None)
@@ -247,7 +222,7 @@ class WorkerDevice:
         with self._opening:
             self._closed = True
         self._drop()
-        if self._own_compiler and self._compiler is not None:
+        if self._compiler is not None:
             self._compiler.close()
 
     def _ask(self, method: str, *args: object, timeout_s: float) -> Any:  # noqa: ANN401 - the method's answer

@@ -13,19 +13,17 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tuner.joules.energy_meter import EnergyMeter, energy
-    from tuner.joules.region_log import prometheus
-    from tuner.joules.regions import Region, RegionEnergy, RegionPart
-    from tuner.joules.training import TrainingCallback
+    from tuner.joules.energy_meter import EnergyMeter, TrainingCallback, energy
+    from tuner.joules.regions import Region, RegionEnergy, RegionPart, prometheus
 else:
     _MODULES = {
         "EnergyMeter": "energy_meter",
         "Region": "regions",
         "RegionEnergy": "regions",
         "RegionPart": "regions",
-        "TrainingCallback": "training",
+        "TrainingCallback": "energy_meter",
         "energy": "energy_meter",
-        "prometheus": "region_log",
+        "prometheus": "regions",
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name

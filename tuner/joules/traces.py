@@ -512,9 +512,6 @@ def _started(
         marks: what it may write marks into.
         output: descriptor that one without a terminal prints to, which is closed here; None for one that
             keeps this process's.
-
-    Raises:
-        InputError: it cannot be started.
     """
     environment = dict(os.environ)
     for name, value in changes.items():

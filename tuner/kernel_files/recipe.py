@@ -24,7 +24,7 @@ from tuner.model.plan import (
     TunableValue,
     Work,
 )
-from tuner.space.enumeration import Condition
+from tuner.space.space import Condition
 
 # --- Loops of launches, written out.
 

@@ -200,9 +200,6 @@ class SourceFolder:
 
         NVRTC knows a header by the name that an ``#include`` writes and no other. So a file has its path from
         the folder as its name; each other name for it is a header that includes this one.
-
-        Raises:
-            KernelFileError: they are too many or too large, cannot be read, or one name means two files.
         """
         root, listed = _resolved(folder), dict(self.headers)
         quoted: dict[str, str] = {}

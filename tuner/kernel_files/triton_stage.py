@@ -231,11 +231,7 @@ def triton_recipe(
 
 
 def _check_arguments(function: TritonFunction, arguments: Sequence[str], location: Location) -> None:
-    """Hold names and number of arguments against the parameters.
-
-    Raises:
-        KernelFileError: they do not fit.
-    """
+    """Hold names and number of arguments against the parameters."""
     parameters = [one.name for one in function.passed]
     needed = [one.name for one in function.passed if not one.may_be_left_out]
     listed = ", ".join(parameters) or "none"

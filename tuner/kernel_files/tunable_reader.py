@@ -12,8 +12,7 @@ from tuner.kernel_files.schema import KernelDocument, TunableTable
 from tuner.model.errors import EmptySpaceError, InputError, suggestion
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import TunableValue
-from tuner.space.enumeration import checked_values
-from tuner.space.space import Space
+from tuner.space.space import Space, checked_values
 
 MAX_TRIED = 2**16  # combinations of values for which a condition is tried before any size is known
 _TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_tuner.trial_results import plain
-from tuner.recordings.exchange.t4 import SCHEMA_VERSION
+from tuner.recordings.exchange.t1_t4 import SCHEMA_VERSION
 from tuner.system.ownership import open_result
 
 _TIMES = {

@@ -21,24 +21,22 @@ from tuner.kernel_tuner.call_arguments import (
     Given,
     GivenArray,
     GivenChoice,
+    KernelSources,
     Parameters,
     UserValue,
     called,
+    compiler_options_of,
     evaluated,
+    macros_of,
     number,
     parsed,
     read_arguments,
     read_constants,
-    replaced,
-    tunables_of,
-)
-from tuner.kernel_tuner.sources import (
-    KernelSources,
-    compiler_options_of,
-    macros_of,
     read_sources,
+    replaced,
     split_factors,
     split_includes,
+    tunables_of,
 )
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 from tuner.model.expressions.callables import Expression, PythonExpression, function_digest

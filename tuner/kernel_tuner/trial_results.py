@@ -436,11 +436,7 @@ class CacheFile:
     # --- what is in it ---------------------------------------------------------------------------
 
     def _entries(self) -> dict[str, Row]:
-        """Return the entries of the file, whoever wrote it.
-
-        Raises:
-            InputError: it is no cache file, or of another device, kernel, problem, parameters or call.
-        """
+        """Return the entries of the file, whoever wrote it."""
         if not self.path.stat().st_size:
             return {}
         found = read_cache(self.path)

@@ -45,7 +45,12 @@ from tuner.kernel_tuner.trial_results import (
     row_of,
 )
 from tuner.kernel_tuner.util import get_config_string
-from tuner.model.errors import CompileError, DeviceError, EmptySpaceError, VerificationError
+from tuner.model.errors import (
+    CompileError,
+    DeviceError,
+    EmptySpaceError,
+    VerificationError,
+)
 from tuner.model.expressions.callables import PythonExpression
 from tuner.model.plan import Configuration, Plan, Workload
 from tuner.model.records import PROTOCOL, RunStatus

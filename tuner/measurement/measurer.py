@@ -13,6 +13,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
@@ -43,7 +44,7 @@ _IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
 
 
-class TrialMeasurer:
+class TrialMeasurer(AbstractContextManager["TrialMeasurer"]):
     """Measures trials on one device, one after another.
 
     Clock and power limit of a trial stay set until a trial with another one comes, ``close`` is called, or an
@@ -418,9 +419,6 @@ class TrialMeasurer:
     def close(self) -> None:
         """Give clock and power limit back; the measurer may be used again."""
         self._setting.release()
-
-    def __enter__(self) -> "TrialMeasurer":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

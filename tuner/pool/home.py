@@ -10,7 +10,6 @@ from tuner.devices.base import Check, RunRecord
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import CompileError
-from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.pool.pool import Pool, joined
@@ -27,21 +26,11 @@ class HomeDevice:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         facts = pool.crew.home.known
-        self._identity, self._limits = facts.identity, facts.limits
+        self.identity, self.limits = facts.identity, facts.limits
         self._model = SimulatedDevice(facts.identity.spec) if facts.identity.modelled else None
         self._compiler: Compiler | None = None
         if self._model is None and facts.limits is not None:
             self._compiler = Compiler(facts.limits.architecture)
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        """See ``Device.identity``."""
-        return self._identity
-
-    @property
-    def limits(self) -> DeviceLimits | None:
-        """See ``Device.limits``."""
-        return self._limits
 
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None

@@ -238,11 +238,7 @@ class Workers:
             self.refresh()
 
     def _asked(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401 - its answer
-        """Return the answer of the scheduler.
-
-        Raises:
-            PoolLostError: nothing, or not in time.
-        """
+        """Return the answer of the scheduler."""
         if self._client.status != "running":
             raise _lost(f"the connection is {self._client.status}")
         try:

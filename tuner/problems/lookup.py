@@ -8,14 +8,16 @@ from tuner.model.errors import ExpressionError, InputError, KernelFileError, Unk
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import OWN_ROLES, Buffer, Plan, ProblemSpec
 from tuner.problems.base import Problem, Sizes, value_dtype, values_of
-from tuner.problems.generic import Consistent, Elementwise, UncheckedProblem
 from tuner.problems.scans import Scan, SegmentedScan
 from tuner.problems.stated import (
+    Consistent,
+    Elementwise,
     Expressions,
     FunctionReference,
     Law,
     NaiveKernel,
     StatedReference,
+    UncheckedProblem,
     find,
     numbers,
 )

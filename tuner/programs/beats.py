@@ -14,9 +14,10 @@ from tuner.devices.sensors import is_of_host
 from tuner.joules.traces import SensorChannel
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
+from tuner.model.trial import GpuSetting
 from tuner.model.units import si, with_uncertainty
 from tuner.power.base import SensorInfo
-from tuner.search.option_checks import LimitReachedError
+from tuner.search.request import LimitReachedError
 
 Array = npt.NDArray[np.float64]
 
@@ -236,19 +237,23 @@ def check_readings(phase: str, infos: Sequence[SensorInfo]) -> None:
 
 
 class Beats:
-    """Marks the beats of a run, in place of the program.
+    """Steps of a run that its power shows, in place of the marks of the program.
 
     Args:
         channel: of the power that shows them.
         tell: takes a sentence for the user.
 
     Attributes:
+        comes_and_goes: the longest row of beats counts where they do.
         slower: times that a beat takes at most, at the setting that is held, of the default's.
         lost: True once there has been none for long.
     """
 
+    comes_and_goes = True
+
     def __init__(self, channel: SensorChannel, tell: Callable[[str], None]) -> None:
         self._channel, self._tell = channel, tell
+        self._default: GpuSetting | None = None  # that of the first window
         self._usual: _Follower | None = None  # of beats at the default
         self._now: _Follower | None = None  # of those at the setting that is held
         self._since_s, self.slower, self._changes, self.lost = -math.inf, 1.0, 0, False
@@ -256,9 +261,9 @@ class Beats:
         self._due_s = 0.0  # the next look for one that is not known
 
     @property
-    def found(self) -> bool:
-        """True once there was a beat."""
-        return self._usual is not None
+    def missed(self) -> str:
+        """Words for a program that has ended without a beat."""
+        return "" if self._usual is not None else ", and no beat was found"
 
     @property
     def dated_s(self) -> float:
@@ -272,19 +277,26 @@ class Beats:
             return 1
         return math.ceil(math.sqrt(2.0) * self.dated_s / (_WELL * self._usual.period_s))
 
-    def begin(self, since_s: float, slower: float) -> None:
-        """Mark beats from a time on, at a setting that makes them so many times as long at most."""
+    def begin(self, since_s: float, setting: GpuSetting) -> None:
+        """Mark beats from a time on, at a setting; the first one is the default's."""
         if self.slower <= 1.0:
             self._usual = self._now or self._usual
-        self._since_s, self.slower, self._now, self._due_s, self._missed = since_s, slower, None, 0.0, 0
+        self._default = self._default or setting
+        self.slower = most_slower(self._default, setting)
+        self._since_s, self._now, self._due_s, self._missed = since_s, None, 0.0, 0
 
-    def marks(self, now_s: float) -> list[tuple[float, str]]:
+    def note(self, marks: Sequence[tuple[float, str]]) -> None:
+        """See ``Marks``: what the program marks is no beat."""
+
+    def marks(self, noted: Sequence[tuple[float, str]], now_s: float) -> Sequence[tuple[float, str]]:
         """Beginnings of beats that samples have shown since the last call; ``LOST`` where there is none.
 
         Raises:
             InputError: no beat was found, or one that the sensor does not resolve.
             LimitReachedError: there is none any more.
         """
+        del noted  # the program's
+        self._channel.poll()
         samples, info = self._channel.samples, self._channel.info
         if math.isnan(self._seen_s):
             self._seen_s = now_s
@@ -364,3 +376,9 @@ class Beats:
         self._tell(f"beware: {why}: the program goes on at its usual clock")
         self.lost = True
         raise LimitReachedError("its beat is lost")
+
+
+def most_slower(usual: GpuSetting, setting: GpuSetting) -> float:
+    """Times that a step may take at a setting: as the clock falls, or the square of the power limit."""
+    slower = (usual.clock_mhz or 1) / (setting.clock_mhz or usual.clock_mhz or 1)
+    return slower * ((usual.power_limit_w or 1) / (setting.power_limit_w or usual.power_limit_w or 1)) ** 2

@@ -18,12 +18,12 @@ from tuner.model.trial import Energy, GpuSetting, Measurement, Status, Trial
 from tuner.model.units import lasting, percent_with_interval, si, with_uncertainty
 from tuner.power.base import ClockReading, Span, SpanEnergy
 from tuner.power.energy.spans import span_energy
-from tuner.programs.beats import BEAT, Beats, shows_beats
+from tuner.programs.beats import BEAT, Beats, most_slower, shows_beats
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
 from tuner.programs.program import Program
 from tuner.search.answer import TIMES_SCATTER, Outcome
-from tuner.search.option_checks import LimitReachedError
 from tuner.search.plan import SearchPlan
+from tuner.search.request import LimitReachedError
 from tuner.system.marks import ended
 
 # --- Windows of a run that goes on.
@@ -39,6 +39,53 @@ _PERIODS = 20.0  # of a sensor, in a window at least
 _GROUPS, _LEAST_SCATTER = 10, 0.001  # of steps in a window, that tell how joules scatter; a least one
 _REST = 0.1  # of the variance of steps, that is theirs at least
 _FEW, _FEW_SCATTER = 3, 0.01  # steps that say little of how steps differ; what is assumed then
+
+
+class Marks:
+    """Steps that the program marks; ``Beats`` are those that its power shows, in the same form.
+
+    Args:
+        phase: what it calls a step.
+        since_s: the time from which on marks are expected.
+        tell: takes a sentence for the user.
+    """
+
+    comes_and_goes, lost, slower, dated_s, least = False, False, 1.0, 0.0, 1
+
+    def __init__(self, phase: str, since_s: float, tell: Callable[[str], None]) -> None:
+        self._phase, self._silent_since_s, self._tell = phase, since_s, tell
+        self._marked = ""  # the phase; before it, the first mark of another one
+
+    def begin(self, since_s: float, setting: GpuSetting) -> None:
+        """See ``Beats``: marks are dated as they come, at any setting."""
+
+    def note(self, marks: Sequence[tuple[float, str]]) -> None:
+        """Note what the program marks."""
+        for _, label in marks:
+            if label == self._phase or not self._marked:
+                self._marked = label
+
+    def marks(self, noted: Sequence[tuple[float, str]], now_s: float) -> Sequence[tuple[float, str]]:
+        """Marks since the last call; who marks none is told once how to."""
+        if noted:
+            self._silent_since_s = math.inf
+        elif now_s - self._silent_since_s > _SILENT_S:
+            self._silent_since_s = math.inf
+            self._tell(f"beware: the program has so far marked {self._how_to_mark()}")
+        return noted
+
+    @property
+    def missed(self) -> str:
+        """Words for a program that has ended without a step."""
+        return "" if self._marked == self._phase else f", and has marked {self._how_to_mark()}"
+
+    def _how_to_mark(self) -> str:
+        """Words for a step that was not marked, and for what was marked in its place."""
+        other = f", but {self._marked!r}" if self._marked else ""
+        return (
+            f"no {self._phase!r}{other}; it does so by"
+            f" `with tuner.phase({self._phase!r}):` around each, or by `echo {self._phase} > $TUNER_MARKS`"
+        )
 
 
 class StepWindows:
@@ -57,19 +104,16 @@ class StepWindows:
     def __init__(
         self, command: RunningCommand, phase: str, window_s: float, tell: Callable[[str], None]
     ) -> None:
-        self._command, self._phase, self._tell = command, phase, tell
+        self._command, self._phase = command, phase
         self._now = command.recorder.now
         infos = [channel.info for channel in command.recorder.channels]
         shown = [info.period_s for info in infos if info.kind != "counter"]  # a counter is read at both ends
         self.least_s = max([window_s, *(_PERIODS * period_s for period_s in shown)])
         self._settle_s = max([_SETTLE * self.least_s, *(info.response.memory_s for info in infos)])
         self._late_s = max([0.0, *(info.period_s + info.response.delay_s for info in infos)])
-        self._beats: Beats | None = None
-        self._usual: GpuSetting | None = None  # that of the first window
+        self._steps: Marks | Beats = Marks(phase, self._now(), tell)
         if phase == BEAT:
-            self._beats = Beats(next(one for one in command.recorder.channels if shows_beats(one.info)), tell)
-        self._silent_since_s = self._now() if self._beats is None else math.inf
-        self._marked = ""  # the phase; before it, the first mark of another one
+            self._steps = Beats(next(one for one in command.recorder.channels if shows_beats(one.info)), tell)
 
     def __call__(self, trial: Trial, most_s: float, times: int) -> ProgramRun:
         """Wait until the GPU has settled, and then for so many steps, or so many seconds at most.
@@ -81,11 +125,10 @@ class StepWindows:
             channel.samples[:] = [one for one in channel.samples if one.time_s > self._now() - _CONTEXT_S]
         del self._command.recorder.clocks[:]
         self._attend(self._now() + self._settle_s)
-        if self._beats is not None:
-            self._usual = self._usual or trial.setting
-            self._beats.begin(self._now(), _most_slower(self._usual, trial.setting))
-            most_s, times = most_s * max(1.0, self._beats.least / times), max(times, self._beats.least)
-        begins_s = self._steps(most_s, times)
+        self._steps.begin(self._now(), trial.setting)
+        least = self._steps.least
+        most_s, times = most_s * max(1.0, least / times), max(times, least)
+        begins_s = self._begins(most_s, times)
         self._command.edge()
         self._attend(self._now() + self._late_s)
         if not (each_s := _between(begins_s)):
@@ -93,16 +136,14 @@ class StepWindows:
         steps, mean_s = len(each_s), statistics.fmean(each_s)
         scatter = _FEW_SCATTER
         if steps >= _FEW:
-            scatter = (
-                _scatter(each_s, self._beats.dated_s if self._beats else 0.0) / mean_s / math.sqrt(steps)
-            )
+            scatter = _scatter(each_s, self._steps.dated_s) / mean_s / math.sqrt(steps)
         energy, clock = self._energy(begins_s, scatter), self._clock(begins_s[0])
         return ProgramRun(mean_s, energy, clock=clock, scatter=scatter, times=steps)
 
     @property
     def over(self) -> bool:
         """True once the program has ended, or its beat is lost."""
-        return self._command.exit_code is not None or (self._beats is not None and self._beats.lost)
+        return self._command.exit_code is not None or self._steps.lost
 
     def rest(self) -> tuple[int, float]:
         """Wait for the end of the program; its steps until then, and their seconds."""
@@ -117,47 +158,24 @@ class StepWindows:
 
     def _attend(self, until_s: float) -> list[tuple[float, str]]:
         marks = self._command.attend(until_s)
-        for _, label in marks:
-            if label == self._phase or not self._marked:
-                self._marked = label
+        self._steps.note(marks)
         if self.over:
-            if self._beats is not None:
-                missed = "" if self._beats.found else ", and no beat was found"
-            else:
-                missed = "" if self._marked == self._phase else f", and has marked {self._how_to_mark()}"
-            raise LimitReachedError(f"the program has ended{missed}")
+            raise LimitReachedError(f"the program has ended{self._steps.missed}")
         return marks
 
-    def _how_to_mark(self) -> str:
-        """Words for a step that was not marked, and for what was marked in its place."""
-        other = f", but {self._marked!r}" if self._marked else ""
-        return (
-            f"no {self._phase!r}{other}; it does so by"
-            f" `with tuner.phase({self._phase!r}):` around each, or by `echo {self._phase} > $TUNER_MARKS`"
-        )
-
-    def _marks(self) -> list[tuple[float, str]]:
-        """Marks since the last look, after the time between two."""
-        marks = self._attend(self._now() + _LOOK_S)
-        if self._beats is None:
-            return marks
-        for channel in self._command.recorder.channels:
-            channel.poll()
-        return self._beats.marks(self._now())
-
-    def _steps(self, most_s: float, times: int) -> list[float]:
+    def _begins(self, most_s: float, times: int) -> list[float]:
         """Beginnings of steps in a row, and the end of the last one; of beats that come and go the most."""
         begins_s, most = list[float](), list[float]()
         paused, pauses, seen_s = False, 0, self._now()
         while len(begins_s) <= times and (paused or not begins_s or self._now() - begins_s[0] < most_s):
-            for time_s, label in self._marks():
-                self._silent_since_s = math.inf
+            noted = self._attend(self._now() + _LOOK_S)
+            for time_s, label in self._steps.marks(noted, self._now()):
                 if label != self._phase:
                     paused = paused or label != ended(self._phase)
                     continue
                 if each_s := _between(begins_s):
                     paused = paused or time_s - begins_s[-1] > _PAUSE * statistics.median(each_s)
-                if self._beats is not None and paused:
+                if self._steps.comes_and_goes and paused:
                     most = max(most, begins_s, key=len)
                     if pauses == _MOST_PAUSES:
                         return most
@@ -167,11 +185,8 @@ class StepWindows:
                     self._command.edge()
                 begins_s.append(time_s)
                 paused, seen_s = False, self._now()
-            if self._beats is not None and self._beats.slower > 1.0 and self._now() - seen_s > _NO_BEAT_S:
+            if self._steps.slower > 1.0 and self._now() - seen_s > _NO_BEAT_S:
                 break  # what the default has may not be seen here, or the program does something else
-            if self._now() - self._silent_since_s > _SILENT_S:
-                self._silent_since_s = math.inf
-                self._tell(f"beware: the program has so far marked {self._how_to_mark()}")
         return max(begins_s[: times + 1], most, key=len)
 
     def _energy(self, begins_s: Sequence[float], scatter: float) -> Energy | None:
@@ -232,12 +247,6 @@ def _scatter(each_s: Sequence[float], dated_s: float) -> float:
     along = statistics.fmean((one - mean_s) * (other - mean_s) for one, other in itertools.pairwise(each_s))
     seen = min(max(0.0, -2.0 * along), (1.0 - _REST) * variance)
     return math.sqrt(variance - seen + max(seen, 2.0 * dated_s**2) / len(each_s))
-
-
-def _most_slower(usual: GpuSetting, setting: GpuSetting) -> float:
-    """Times that a step may take at a setting: as the clock falls, or the square of the power limit."""
-    slower = (usual.clock_mhz or 1) / (setting.clock_mhz or usual.clock_mhz or 1)
-    return slower * ((usual.power_limit_w or 1) / (setting.power_limit_w or usual.power_limit_w or 1)) ** 2
 
 
 # --- The search: windows at the settings that are asked for, each followed by one of the default.
@@ -388,15 +397,12 @@ class PhaseMeasurer(ProgramMeasurer):
         """Refuse beats that no time of steps can be: shorter at a lower clock, or longer by more than that.
 
         Steps that are too short for the sensor look like longer ones, which any clock changes beyond measure.
-
-        Raises:
-            InputError: they are.
         """
         self._beats_s[setting] = beat_s
         for high, low in itertools.permutations(self._beats_s, 2):
             ratio = self._beats_s[low] / self._beats_s[high]
             is_below = all((a or 0) <= (b or 0) for a, b in zip(astuple(low), astuple(high), strict=True))
-            if is_below and not -_ODD <= ratio - 1.0 <= (1.0 + _ODD) * _most_slower(high, low) - 1.0:
+            if is_below and not -_ODD <= ratio - 1.0 <= (1.0 + _ODD) * most_slower(high, low) - 1.0:
                 raise InputError(
                     f"--phase {BEAT}: what repeats takes {ratio - 1.0:+.0%} time at a slower clock or limit,"
                     " as no step does; steps may be too short for the sensor: mark them"

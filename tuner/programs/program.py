@@ -369,8 +369,7 @@ class Program:
         """
         # To run an answer needs no NumPy, whose import takes longer than all else.
         from tuner.model.expressions.callables import Expression  # noqa: PLC0415
-        from tuner.space.enumeration import Condition  # noqa: PLC0415
-        from tuner.space.space import Space  # noqa: PLC0415
+        from tuner.space.space import Condition, Space  # noqa: PLC0415
 
         if not self.tunables:
             if self.rules:

@@ -340,11 +340,7 @@ def _kind(dtype: str) -> str:
 
 
 def _struct(name: str, value: np.void, label: str) -> StructValueArgument:
-    """A structured scalar of NumPy, whose fields are plain and laid out as C lays them out.
-
-    Raises:
-        InputError: they are not.
-    """
+    """A structured scalar of NumPy, whose fields are plain and laid out as C lays them out."""
     dtype = value.dtype
     fields = {} if dtype.names is None else {key: dtype[key] for key in dtype.names}
     plain = all(field.name in DTYPES and field.kind in _WHOLE + "f" for field in fields.values())

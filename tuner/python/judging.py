@@ -462,11 +462,7 @@ def _meter(library: str, notes: list[str]) -> "EnergyMeter | None":
 
 
 def _located(role: str, function: Function) -> PythonFunction:
-    """A function by its file, for the processes that load it.
-
-    Raises:
-        InputError: it is in no file, or not at the top of one.
-    """
+    """A function by its file, for the processes that load it."""
     if isinstance(function, str):
         file, _, name = function.rpartition(":")
         if not file or not name.isidentifier():

@@ -148,11 +148,7 @@ def read_jitted(source: Any, name: object, given: Mapping[str, Any] | Sequence[A
 
 
 def _file_of(function: Any) -> Path:  # noqa: ANN401 - the caller's
-    """The file of a function, which another process runs.
-
-    Raises:
-        InputError: it has none, or is no function of a module.
-    """
+    """The file of a function, which another process runs."""
     file = Path(inspect.getsourcefile(function) or "")
     if not file.is_file():
         raise InputError(
@@ -167,11 +163,7 @@ def _file_of(function: Any) -> Path:  # noqa: ANN401 - the caller's
 
 
 def _check_hooks(autotuner: Any) -> None:  # noqa: ANN401 - Triton has no types
-    """Refuse an autotuned function whose runs need code of the user's.
-
-    Raises:
-        InputError: it has hooks.
-    """
+    """Refuse an autotuned function whose runs need code of the user's."""
     own = [one for one in autotuner.configs if getattr(one, "pre_hook", None) is not None]
     if (
         own
@@ -186,11 +178,7 @@ def _check_hooks(autotuner: Any) -> None:  # noqa: ANN401 - Triton has no types
 
 
 def _values(function: TritonFunction, given: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    """Values by the names of parameters; of options, too.
-
-    Raises:
-        InputError: a name is unknown, or an argument is missing.
-    """
+    """Values by the names of parameters; of options, too."""
     names = [one.name for one in function.parameters]
     if not isinstance(given, Mapping):
         if isinstance(given, str) or not hasattr(given, "__len__"):
@@ -231,11 +219,7 @@ def _passed(name: str, dtype: str, value: Any, written: frozenset[str]) -> Kerne
 
 
 def _pruned(configs: list[Any], prune: Any, values: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401 - Triton's
-    """The configurations that the caller's own function leaves.
-
-    Raises:
-        InputError: it raises.
-    """
+    """The configurations that the caller's own function leaves."""
     try:
         return list(prune(configs, dict(values)))
     except Exception as error:  # a function of the user's may raise anything

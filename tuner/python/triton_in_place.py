@@ -169,11 +169,7 @@ def problem_name(function: str, texts: Sequence[str]) -> str:
 
 @cache
 def _identity(spec: str) -> DeviceIdentity:
-    """The device of this process.
-
-    Raises:
-        DeviceUnavailableError: there is none.
-    """
+    """The device of this process."""
     if not spec.startswith("cuda:"):
         return identify(spec)
     problem = driver_problem()
@@ -313,11 +309,7 @@ class _Axis:
 
 
 def _in_memory(name: str, value: Any) -> Any:  # noqa: ANN401 - the caller's
-    """An array as it lies in memory: of one axis, where it has none or is not contiguous.
-
-    Raises:
-        InputError: it does not begin at a multiple of 16 bytes.
-    """
+    """An array as it lies in memory: of one axis, where it has none or is not contiguous."""
     if not hasattr(value, "data_ptr"):
         return value
     if value.data_ptr() % _ALIGNED:

@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -220,11 +220,7 @@ def tune(
 
 
 def _several(kernels: object) -> list[Kernel | str]:
-    """The kernels as a list.
-
-    Raises:
-        InputError: they are neither a kernel nor several.
-    """
+    """The kernels as a list."""
     if isinstance(kernels, Kernel | str):
         return [kernels]
     if not isinstance(kernels, Iterable):
@@ -241,11 +237,7 @@ def _check_texts(**given: object) -> None:
 
 
 def _check_guarded(on: str | None) -> None:
-    """Refuse to tune in a process that imports the script for something else, and a pool in its workers.
-
-    Raises:
-        InputError: says what the script needs.
-    """
+    """Refuse to tune in a process that imports the script for something else, and a pool in its workers."""
     if INSIDE in os.environ:
         raise InputError(
             "this file is imported to compile its kernels of Triton, and may not tune;"
@@ -282,11 +274,7 @@ def _check(
 
 
 def _device_of(kernels: Sequence[Kernel]) -> str | None:
-    """The GPU that arrays are on; None where all are on the host.
-
-    Raises:
-        InputError: they are on several.
-    """
+    """The GPU that arrays are on; None where all are on the host."""
     placed = [kernel for kernel in kernels if kernel.gpu is not None]
     if len({kernel.gpu for kernel in placed}) > 1:
         listed = ", ".join(f"those of {kernel.name} are on GPU {kernel.gpu}" for kernel in placed)
@@ -337,11 +325,8 @@ def _listener(objective: str, *, shown: bool) -> Any:  # noqa: ANN401 - a RunLis
     return RunProgress(objective if objective in NAMES else "time")  # a wrong one is refused later
 
 
-class _Silence:
+class _Silence(AbstractContextManager["_Silence"]):
     """Hears how a run comes on, and says nothing."""
-
-    def __enter__(self) -> "_Silence":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing was opened."""

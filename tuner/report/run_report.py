@@ -16,8 +16,7 @@ from tuner.model.run_document import RunDocument, WorkloadDocument, WorkloadSpac
 from tuner.model.trial import Flag, FlagKind
 from tuner.model.units import MODELLED, lasting, percent_with_interval
 from tuner.report.answer import comparisons, cost_line, front_table, totals, workloads_of, year_line
-from tuner.report.clock_curve import clock_table, setting_lines
-from tuner.report.details import detail_lines, limit_table
+from tuner.report.details import clock_table, detail_lines, limit_table, setting_lines
 from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,

@@ -146,7 +146,7 @@ def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[
 
     The model is fitted to the windows: it knows of the scatter between them.
     """
-    from tuner.policies.clocks.steering import curve  # noqa: PLC0415 - most runs have no curve
+    from tuner.policies.steering import curve  # noqa: PLC0415 - most runs have no curve
 
     windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
     return [

@@ -26,11 +26,9 @@ from tuner.model.records import PROTOCOL, Conditions, StoredRun
 from tuner.model.run_document import Device as DeviceRecord
 from tuner.model.run_document import RunConditions
 from tuner.model.trial import Measurement, Trial
-from tuner.policies.power_limits import limited
 from tuner.power.base import SettableClocks, SettableLimits
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
-from tuner.search.option_checks import AUTO_CLOCKS, choose_clocks, choose_power_limits
-from tuner.search.request import SearchRequest
+from tuner.search.request import AUTO_CLOCKS, SearchRequest, choose_clocks, choose_power_limits
 from tuner.search.setup import MeasurementSetup
 from tuner.space.large_spaces import LISTED
 from tuner.space.search_view import Payback, Policy, PriorRun
@@ -89,10 +87,12 @@ class SearchPlan:
             registry.load(kind, self.conditions.policy), **self.request.policy_options
         )
         if self.steers_clocks and not self.named:
-            from tuner.policies.clocks.steering import steered  # noqa: PLC0415 - most searches set no clock
+            from tuner.policies.steering import steered  # noqa: PLC0415 - most searches set no clock
 
             policy = partial(steered, inner=policy)
         if self.power_limits_w and not self.covers_space and not self.named and kind == "policy":
+            from tuner.policies.steering import limited  # noqa: PLC0415 - most searches set no power limit
+
             policy = partial(limited, inner=policy)
         return policy
 

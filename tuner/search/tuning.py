@@ -161,7 +161,6 @@ def run_request(
     device: str | None = None,
     database: Path | None = None,
     resume: bool = False,
-    insisted: bool = True,
     allow_simulated: bool = False,
     exclusive_board: bool = False,
     opener: SetupOpener = open_setup,
@@ -177,7 +176,6 @@ def run_request(
         device: see ``open_device``.
         database: None for the user's own.
         resume: continue the newest unfinished run under the same conditions.
-        insisted: whether it is a user who wants to resume, see ``Session.run``.
         allow_simulated: see ``open_device``.
         exclusive_board: take turns with runs on other GPUs of this host with a database in this folder.
         opener: opens it; that of a pool where trials are measured on several GPUs.
@@ -200,7 +198,7 @@ def run_request(
             )
             for notice in setup.notices:
                 listener.told(notice)
-            outcome = tune(setup, request, catalog, store, listener, resume=resume, insisted=insisted)
+            outcome = tune(setup, request, catalog, store, listener, resume=resume, insisted=True)
             outcome.told[:0] = setup.notices
             ended.append(outcome)
     except (KeyboardInterrupt, RunInterrupted):

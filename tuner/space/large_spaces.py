@@ -12,8 +12,7 @@ import numpy.typing as npt
 from tuner.model.errors import ExpressionError, InputError, SpaceSizeError, UnknownNameError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration, TunableValue
-from tuner.space.enumeration import Column, Condition, Enumeration, Mask, row_count
-from tuner.space.space import Space, checked_lists
+from tuner.space.space import Column, Condition, Enumeration, Mask, Space, checked_lists, row_count
 
 # --- Propagates rules: what a rule allows of its first tunables, before the others have values.
 #

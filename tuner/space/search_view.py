@@ -190,7 +190,7 @@ class Search:
         limits: of the device; None where they are not known.
         device: product name of the device.
         power_limits_w: power limits to choose from, highest first; empty means "as found". Policies that are
-            run by ``tuner.policies.power_limits`` are told none.
+            run by ``tuner.policies.steering`` are told none.
         label: what numbers of this device are, for messages: ``modelled``, ``recorded``, or empty.
         noise: relative standard uncertainty of a measurement's cost.
         prior_runs: what other runs measured of the workloads' kernels.

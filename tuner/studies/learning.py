@@ -13,21 +13,14 @@ from tuner.database.best_known import decoded_models
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.size_condition import (
-    ALWAYS,
-    NEVER,
-    launch_conditions,
-    size_condition,
-    written_out,
-)
+from tuner.kernel_files.size_condition import ALWAYS, NEVER, launch_conditions, size_condition, written_out
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Stage, Workload
 from tuner.policies.independent import places
-from tuner.prediction.accuracy import Accuracy, LeftOut, Missed, leave_one_out
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.methods import GAdaptPredictor, Predictor, SinglePredictor, forest_of
-from tuner.prediction.model import SelectionModel, TrainedDevice
+from tuner.prediction.model import Accuracy, LeftOut, Missed, SelectionModel, TrainedDevice, leave_one_out
 from tuner.prediction.portfolio import Allowed, Portfolio, inputs_between, portfolio_of
 from tuner.prediction.training_set import FeatureTable, InputTrials, LaunchGeometry, Sizes, TrainingSet
 

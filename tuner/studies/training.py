@@ -31,9 +31,8 @@ from tuner.model.records import PROTOCOL, RunStatus, StoredRun
 from tuner.model.trial import Measurement, Trial
 from tuner.model.typed import canonical
 from tuner.policies.independent import predicted, sweep
-from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
-from tuner.prediction.model import SelectionModel
+from tuner.prediction.model import LeftOut, SelectionModel
 from tuner.prediction.portfolio import Portfolio
 from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.search.answer import Outcome
@@ -514,11 +513,7 @@ def _drawn(kernel: KernelFile, name: str, text: str | None) -> DrawnSize:
 
 
 def _number(text: str) -> int:
-    """A number, or a power of one.
-
-    Raises:
-        InputError: it is beyond all sizes.
-    """
+    """A number, or a power of one."""
     base, _, power = text.strip().replace("**", "^").partition("^")
     if len(base) <= _MOST_DIGITS and len(power) <= 2:  # noqa: PLR2004 - digits of an exponent
         number: int = int(base) ** int(power or 1)

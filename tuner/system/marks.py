@@ -12,12 +12,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 VARIABLE = "TUNER_MARKS"
 """Environment variable that names the pipe."""
@@ -80,7 +76,7 @@ def ended(name: str) -> str:
     return f"after {name}"
 
 
-class MarkPipe:
+class MarkPipe(AbstractContextManager["MarkPipe"]):
     """The reading end of the marks, a named pipe in a directory of its own that goes with it.
 
     It is opened for writing too, so that a program may open and close it as often as it likes. Whoever passes
@@ -138,9 +134,6 @@ class MarkPipe:
         """Remove the pipe."""
         os.close(self._pipe)
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> "Self":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -105,7 +105,7 @@ def try_lock(file: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
 _POLL_S = 0.02
 
 
-class BoardTurns:
+class BoardTurns(AbstractContextManager["BoardTurns"]):
     """Turns on the GPUs of this host. A context manager.
 
     Args:
@@ -126,9 +126,6 @@ class BoardTurns:
         except OSError as error:
             self._stack.close()
             raise StoreError(f"{folder}: GPUs cannot take turns: {error.strerror}") from error
-
-    def __enter__(self) -> "BoardTurns":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()

@@ -23,6 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, cast
 
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, TunerError
@@ -40,7 +41,7 @@ _BOOT_ELSEWHERE = (  # of what is installed here, another interpreter gets this 
 )
 
 
-class Child:
+class Child(AbstractContextManager["Child"]):
     """A child process with one server object; calls are made one at a time.
 
     The child dies with its parent, however that ends, ignores SIGINT (the parent decides what Ctrl-C
@@ -161,9 +162,6 @@ class Child:
         self._reap()
         with self._lock:
             self._release()
-
-    def __enter__(self) -> "Child":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -41,10 +41,9 @@ from tuner.problems.base import (
     values_of,
     worst_of,
 )
-from tuner.problems.generic import Consistent
 from tuner.problems.lookup import problem_for, validate_plan
 from tuner.problems.scans import Scan
-from tuner.problems.stated import Law, NaiveKernel, StatedReference
+from tuner.problems.stated import Consistent, Law, NaiveKernel, StatedReference
 from tuner.problems.transforms import FUNCTIONAL_SPREAD, Fft
 from tuner.problems.tridiagonal import Tridiagonal
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
-from tuner.devices.base import Check, RunRecord
+from tuner.devices.base import Check, RunRecord, SystemClock
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_check import AnswerCheck, CheckedRuns
 from tuner.devices.cuda.answer_kernels import AnswerKernels
@@ -183,7 +183,7 @@ def uncertainty(values: Sequence[float]) -> float:
     return _ONE_SIGMA[len(means) - 2] * float(np.std(means, ddof=1)) / math.sqrt(len(means))
 
 
-class CudaDevice:
+class CudaDevice(SystemClock):
     """GPU ``index`` of CUDA's numbering; implements ``tuner.devices.base.Device``.
 
     Args:
@@ -197,10 +197,10 @@ class CudaDevice:
 
     def __init__(self, index: int = 0, compiler: Compiler | None = None) -> None:
         self._cp = probe.open_cupy(index)
-        self._limits = probe.gpu_limits(self._cp, index)
+        self.limits = probe.gpu_limits(self._cp, index)
         self._own_compiler = compiler is None
-        self._compiler = compiler or Compiler(self._limits.architecture)
-        self._identity = DeviceIdentity(
+        self._compiler = compiler or Compiler(self.limits.architecture)
+        self.identity = DeviceIdentity(
             spec=f"cuda:{index}",
             name=probe.gpu_name(self._cp, index),
             uuid=probe.gpu_uuid(index),
@@ -212,27 +212,17 @@ class CudaDevice:
         self._pool = BufferPool(self._cp)
         self._inputs = Inputs(self._cp, self._pool, kernels)
         driver = DriverCalls()
-        self._code = CodeCache(self._cp, self._compiler, self._limits, driver)
-        self._shares = SmShares(self._cp, driver, sm_unit(self._limits))
+        self._code = CodeCache(self._cp, self._compiler, self.limits, driver)
+        self._shares = SmShares(self._cp, driver, sm_unit(self.limits))
         self._runner = RoundRunner(self._cp, driver=driver, shares=self._shares)
         runs = CheckedRuns(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
         self._answers = AnswerCheck(self._cp, runs)
         self._flushed: Array | None = None  # as large as it takes to leave nothing of other arrays in the L2
         self._dead = ""
 
-    @property
-    def identity(self) -> DeviceIdentity:
-        """Identity of the GPU, its driver and CUDA."""
-        return self._identity
-
-    @property
-    def limits(self) -> DeviceLimits:
-        """Limits as the GPU states them."""
-        return self._limits
-
     def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
         """Return identity and limits, which a process that hosts the device tells first."""
-        return self._identity, self._limits
+        return self.identity, self.limits
 
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
@@ -314,7 +304,7 @@ class CudaDevice:
         """
         units = self._shares.units
         self._shares.stream(StreamPlace(units=(0,)))
-        return sm_unit(self._limits), units
+        return sm_unit(self.limits), units
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of load; returns when each was busy."""
@@ -324,17 +314,6 @@ class CudaDevice:
         """Device memory that is free now, CuPy's pool included."""
         free, _ = self._cp.cuda.runtime.memGetInfo()
         return int(free) + int(self._cp.get_default_memory_pool().free_bytes())
-
-    def now_s(self) -> float:
-        """The system's monotonic clock, which all processes share."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; the GPU stays idle."""
-        time.sleep(seconds)
-
-    def resume_at(self, ended_s: float) -> None:
-        """Change nothing: the monotonic clock goes its own way."""
 
     def close(self) -> None:
         """Release arrays and code."""
@@ -357,7 +336,7 @@ class CudaDevice:
         rotation = self._rotation(plans, count, multiprocessors)
         rounds = self._runner.measure(rotation, window_s, places)
         flags = self._flags(plans, rounds)
-        if not is_cold(rotated, one_set, self._limits.l2_bytes):
+        if not is_cold(rotated, one_set, self.limits.l2_bytes):
             detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
             flags.append(Flag(FlagKind.WARM_L2, detail))
         return rounds, tuple(flags)
@@ -366,7 +345,7 @@ class CudaDevice:
         """Rounds on one set of arrays, each behind a flush of the L2."""
         self._pool.evict(plans)
         if self._flushed is None:
-            self._flushed = self._cp.empty(flushing_bytes(self._limits.l2_bytes), dtype="uint8")
+            self._flushed = self._cp.empty(flushing_bytes(self.limits.l2_bytes), dtype="uint8")
         flushed = self._flushed
         places, multiprocessors = self._placed(plans)
         (parts,) = self._rotation(plans, 1, multiprocessors)
@@ -409,7 +388,7 @@ class CudaDevice:
 
     def _sets_to_go_round(self, plans: Sequence[Plan], one_set: int) -> int:
         """As many sets as are wanted, or as there is memory for, that of right answers included."""
-        l2_bytes = self._limits.l2_bytes
+        l2_bytes = self.limits.l2_bytes
         sets = rotation_sets(one_set, l2_bytes, sys.maxsize)
         if self._pool.held_sets(plans) >= sets:
             return sets

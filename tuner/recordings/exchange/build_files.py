@@ -452,11 +452,7 @@ def _moe_row(
 
 
 def _moe_name(sizes: Mapping[str, str], device: str, framework: str) -> str:
-    """The name of a fused-MoE file.
-
-    Raises:
-        InputError: sizes and device do not say it.
-    """
+    """The name of a fused-MoE file."""
     missing = [key for key in ("E", "N") if not _COUNT.fullmatch(sizes.get(key, ""))]
     if missing:
         raise InputError(f"no size is called {' or '.join(missing)}")

@@ -10,8 +10,14 @@ from tuner.model.plan import PLACE, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, program_of
 from tuner.model.units import moment, si
 from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of, year_line
-from tuner.report.clock_curve import clock_table
-from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command, repeating_hint
+from tuner.report.details import (
+    clock_table,
+    clocks_command,
+    detail_lines,
+    limit_table,
+    repeating_command,
+    repeating_hint,
+)
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
 from tuner.report.html.markup import Markup, element, facts, html_table, joined, listed, paragraphs
 from tuner.report.layout import field_words, label, note, origin_words

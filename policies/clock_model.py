@@ -30,7 +30,7 @@ from tuner.model.objective import GAIN
 from tuner.model.trial import Energy, FlagKind, Measurement, Status, Trial
 from tuner.space.search_view import Search
 
-from ..descent import too_slow
+from .descent import too_slow
 
 # --- A curve through few points: physical forms, and a Gaussian process for what they leave out.
 #

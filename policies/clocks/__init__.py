@@ -1,1 +1,0 @@
-"""The clock as a tunable: time and power over it as curves, and the search that the curves steer."""
