@@ -471,9 +471,14 @@ class Machine:
                 form.call(place, stream.ptr)
 
         def run() -> None:
+            form.restore()
             enqueue(self.cp.cuda.get_current_stream(), [0])
 
-        made = self.timed(form.key, enqueue, sets)
+        def restore() -> None:
+            sets.restore()
+            form.restore()
+
+        made = self.timed(form.key, enqueue, sets, restore)
         made.form = form
         if not made.trouble:
             made.deviation = self._checked(run, sets, form.converted)
@@ -540,14 +545,16 @@ class Machine:
         name: str,
         enqueue: Callable[[Any, Sequence[int]], None],
         sets: AnySets,
+        restore: Callable[[], None] | None = None,
         *,
         capturable: bool = True,
     ) -> Contender:
         """Work on sets, given by their numbers, timed a few times: as a graph where it can be one."""
+        restore = restore or sets.restore
         everything = range(sets.count)
         current = self.cp.cuda.get_current_stream
         try:
-            sets.restore()
+            restore()
             enqueue(current(), [0])  # loads what is loaded when first used
             self.cp.cuda.runtime.deviceSynchronize()
             graph = self.graph(lambda stream: enqueue(stream, everything)) if capturable else None
@@ -556,9 +563,9 @@ class Machine:
                 def run() -> None:
                     enqueue(current(), everything)
 
-                made = Contender(name, run, lambda: self._led(sets.restore, sets.count), graph=False)
+                made = Contender(name, run, lambda: self._led(restore, sets.count), graph=False)
             else:
-                made = Contender(name, lambda: graph.launch(current()), sets.restore)
+                made = Contender(name, lambda: graph.launch(current()), restore)
             made.quick_ms = self._quick_ms(made)
         except self._refusals as error:
             return Contender(name, _nothing, _nothing, trouble=str(error))
