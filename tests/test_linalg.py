@@ -162,9 +162,12 @@ def test_factors_solve_again(cp: LinalgCupy) -> None:
 @pytest.mark.parametrize("trans", [0, "T"])
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("unit_diagonal", [False, True])
-def test_triangular_systems(cp: LinalgCupy, trans: int | str, lower: bool, unit_diagonal: bool) -> None:
-    """Both triangles, their transposes and unit diagonals, from the left and from the right."""
-    a, b = random(2, N, N) + 3 * np.eye(N), random(2, N, 3)
+@pytest.mark.parametrize(("n", "k"), [(N, 3), (N, N), (40, 9)])
+def test_triangular_systems(  # noqa: PLR0917 - a way each
+    cp: LinalgCupy, n: int, k: int, unit_diagonal: bool, lower: bool, trans: int | str
+) -> None:
+    """Both triangles, their transposes and unit diagonals, from the left and from the right; few and many."""
+    a, b = random(2, n, n) / n + 3 * np.eye(n), random(2, n, k)
     way: dict[str, Any] = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
     right = each(scipy.linalg.solve_triangular, a, b, **way)
     assert near(linalg.solve_triangular(cp.asarray(a), cp.asarray(b), **way), right)

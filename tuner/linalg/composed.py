@@ -48,6 +48,7 @@ _PIVOTS = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "lo
 _TYPES = _C | _PIVOTS
 _THREADS = 256
 _MOST_BLOCKS = 4096
+_TOGETHER = 4  # right sides that a few lanes solve for at once
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
 
@@ -245,6 +246,53 @@ class Recipe:
                 *map(_number, numbers),
             ),
             batch * height * width,
+        )
+
+    def substitute(
+        self,
+        triangles: Matrices,
+        right: Matrices,
+        made: Matrices,
+        order: Matrices | None,
+        *,
+        lower: bool,
+        unit: bool,
+    ) -> None:
+        """Solve triangular systems for a few right sides.
+
+        Args:
+            triangles: (..., n, n), n at most 128; one triangle is read.
+            right: (..., n, k), with as many axes.
+            made: whole array for the solutions, (..., k, n); it may be that of the right sides.
+            order: row numbers (..., n), to be broadcast: row i of the right sides is that of ``order[i]``.
+            lower: the triangle that is read.
+            unit: take the diagonal as ones.
+
+        Raises:
+            TooManyAxesError: the batch cannot be followed.
+        """
+        n, many = right.shape[-2:]
+        if not lower:
+            triangles = triangles.seen(lambda one: one[..., ::-1, ::-1])
+            right = right.seen(lambda one: one[..., ::-1, :])
+        sources = [triangles, right]
+        steps = [one.elements.strides[:-2] for one in sources]
+        if order is not None:
+            steps.append(np.broadcast_to(order.elements, (*right.lead, n)).strides[:-1])
+        extents, merged = _merged(right.lead, steps)
+        if order is None:
+            merged.append((0,) * _MOST_AXES)
+        together = min(many, _TOGETHER)
+        flags = ", ".join("true" if one else "false" for one in (unit, order is not None, not lower))
+        batch = math.prod(right.lead)
+        strides = [step for one in sources for step in one.elements.strides[-2:]]
+        numbers = (*(one.begin for one in sources), batch, many, *strides, *extents[1:], *sum(merged, ()))
+        buffers = (triangles.buffer, right.buffer, made.buffer, (order or triangles).buffer)
+        lanes = min(32, max(4, 1 << (n - 1).bit_length()))
+        self._stage(
+            f"substituted<{_C[self.dtype]}, {n}, {together}, {flags}>",
+            (*buffers, *map(_number, numbers)),
+            batch * -(-many // together) * lanes,
         )
 
     def scale(self, target: Matrices, scales: Matrices, into: int) -> None:

@@ -39,6 +39,68 @@ __global__ void moved(const T* from, T* to, const void* order, const T* scales, 
     }
 }
 
+// Solves lower triangular systems (batch, n, n) for a few right sides (batch, n, many), whose rows may be in an order;
+// solutions go to (batch, many, n), each from the last row on if turned. Lanes have the rows of a system, which reads
+// each element of a triangle once for as many as `together` right sides.
+template <typename T, int n, int together, bool unit, bool ordered, bool turned>
+__global__ void substituted(const T* triangles, const T* from, T* to, const int* order, int begin, int from_begin, int batch,
+                            int many, int down, int across, int from_down, int from_across, int two, int three, int four,
+                            int step_one, int step_two, int step_three, int step_four, int from_one, int from_two,
+                            int from_three, int from_four, int order_one, int order_two, int order_three,
+                            int order_four) {
+    constexpr int width = n <= 4 ? 4 : n <= 8 ? 8 : n <= 16 ? 16 : 32, held = (n + width - 1) / width;
+    const int lane = threadIdx.x % width, parts = (many + together - 1) / together;
+    const Index all = Index(batch) * parts, stride = Index(gridDim.x) * blockDim.x / width;
+    // whole warps go on, for shuffles
+    for (Index first = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 32 * (32 / width); first < all; first += stride) {
+        const Index asked = first + threadIdx.x % 32 / width, at = asked < all ? asked : all - 1, matrix = at / parts;
+        const int part = int(at % parts) * together;
+        const T* triangle = triangles + begin + lead(matrix, two, three, four, step_one, step_two, step_three, step_four);
+        const T* right = from + from_begin + lead(matrix, two, three, four, from_one, from_two, from_three, from_four);
+        T x[held][together];
+#pragma unroll
+        for (int row = 0; row < held; ++row)
+#pragma unroll
+            for (int side = 0; side < together; ++side) {
+                int i = row * width + lane;
+                const bool inside = i < n && part + side < many;
+                if (ordered && inside)
+                    i = order[lead(matrix, two, three, four, order_one, order_two, order_three, order_four) + i];
+                x[row][side] = inside ? right[Index(i) * from_down + Index(part + side) * from_across] : T(0);
+            }
+#pragma unroll
+        for (int diagonal = 0; diagonal < held; ++diagonal)
+#pragma unroll(8)
+            for (int j = diagonal * width; j < (diagonal + 1) * width && j < n; ++j) {
+                const T* column = triangle + Index(j) * across;
+                const T pivot = unit ? T(1) : column[Index(j) * down];
+                T below[held];
+#pragma unroll
+                for (int row = diagonal; row < held; ++row) {
+                    const int i = row * width + lane;
+                    below[row] = i > j && i < n ? column[Index(i) * down] : T(0);
+                }
+#pragma unroll
+                for (int side = 0; side < together; ++side) {
+                    T known = __shfl_sync(0xffffffffu, x[diagonal][side], j % width, width);
+                    if (!unit) known /= pivot;
+                    if (lane == j % width) x[diagonal][side] = known;
+#pragma unroll
+                    for (int row = diagonal; row < held; ++row)
+                        if (row * width + lane > j) x[row][side] -= below[row] * known;
+                }
+            }
+#pragma unroll
+        for (int row = 0; row < held; ++row)
+#pragma unroll
+            for (int side = 0; side < together; ++side) {
+                const int i = row * width + lane;
+                if (asked < all && i < n && part + side < many)
+                    to[(matrix * many + part + side) * n + (turned ? n - 1 - i : i)] = x[row][side];
+            }
+    }
+}
+
 // Multiplies element (i, j) of a matrix (height, width) without gaps by scales[j].
 template <typename T>
 __global__ void scaled(T* matrices, const T* scales, int into, int height, int width) {

@@ -35,6 +35,7 @@ from tuner.model.plan import Fill, LibraryCall, Operand
 
 _GENERAL = (None, "gen", "general")
 _POSITIVE = ("pos", "positive definite")
+FEW = 4  # right-hand sides, or a quarter of the rows, that are not solved for as squares
 
 
 def solve(
@@ -344,8 +345,8 @@ class _Shape:
 class _System:
     """Right-hand sides of a recipe, and how they become an answer.
 
-    Small matrices take as many right-hand sides as rows at a time, upper triangles from the last row to the
-    first. cuBLAS solves in place of the answer, matrix by matrix.
+    Small matrices take a few right-hand sides, or as many as rows at a time, upper triangles from the last
+    row to the first. cuBLAS solves in place of the answer, matrix by matrix.
 
     Args:
         recipe: of the call; ``b`` are the right-hand sides.
@@ -396,6 +397,12 @@ class _System:
             return
         recipe, n, k, lead = self._recipe, self._shape.n, self._shape.count, self._shape.lead
         columns = self._columns
+        if k <= max(FEW, n // FEW):
+            self._written = self._written or self._answer()
+            wide = triangles.wide(lead)
+            recipe.substitute(wide, columns, self._written, self._order, lower=lower, unit=unit)
+            self._columns, self._order = self._written.turned, None
+            return
         if not lower:
             triangles = triangles.seen(lambda one: one[..., ::-1, ::-1])
             columns = columns.seen(lambda one: one[..., ::-1, :])
