@@ -48,6 +48,7 @@ _PIVOTS = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "lo
 _TYPES = _C | _PIVOTS
 _THREADS = 256
 _MOST_BLOCKS = 4096
+_TILED = 17  # rows and columns, from which on copies that turn matrices do so in shared memory
 _TOGETHER = 4  # right sides that a few lanes solve for at once
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
@@ -226,7 +227,8 @@ class Recipe:
         extents, merged = _merged(source.lead, steps)
         first, second = merged[0], merged[1] if order is not None else (0,) * _MOST_AXES
         down, across = source.elements.strides[-2:]
-        flags = [unit, order is not None, *(scales[1:] if scales else (False, False))]
+        tiled = abs(down) < abs(across) and min(height, width) >= _TILED
+        flags = [unit, order is not None, *(scales[1:] if scales else (False, False)), tiled]
         kinds = ", ".join("true" if flag else "false" for flag in flags)
         numbers = (
             *(source.begin, number or 0, batch, height, width, *source.shape[-2:], down, across),
@@ -245,7 +247,7 @@ class Recipe:
                 Scalar("int64", target.begin + into * height * width),
                 *map(_number, numbers),
             ),
-            batch * height * width,
+            batch * (-(-height // 32) * -(-width // 32) * _THREADS if tiled else height * width),
         )
 
     def substitute(

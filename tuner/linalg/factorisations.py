@@ -258,9 +258,11 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
     found = route(call, "getrf", order)
     settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
     info = recipe.array("info", batch, dtype="int32", out=True)
-    pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
+    square = m == n
+    pivots = settled if square else recipe.array("getrf pivots", batch, order, dtype="int32")
+    pivots = pivots.seen(lambda one: one.reshape(batch, order))
     at_once = found.batched or batch == 1
-    whole = factors if at_once and m == n else recipe.array("whole", batch if at_once else 1, order, order)
+    whole = factors if at_once and square else recipe.array("whole", batch if at_once else 1, order, order)
     for number in [None] if at_once else range(batch):
         recipe.move(source.turned, whole, number=number)
         first = number or 0

@@ -13,15 +13,13 @@ enum Part { ALL, UPPER, LOWER };
 
 // Writes matrices (batch, height, width) without gaps. Element (i, j) is that of the source where the source,
 // which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
-template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across>
+// Tiled, a block turns squares in shared memory, so that sources are read along i and written along j.
+template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across, bool tiled>
 __global__ void moved(const T* from, T* to, const void* order, const T* scales, Index into, int begin, int first, int batch,
                      int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
                      int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
                      int order_three, int order_four) {
-    const Index all = Index(batch) * height * width, stride = Index(gridDim.x) * blockDim.x;
-    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
-        const int j = int(at % width), i = int(at / width % height);
-        const Index matrix = at / width / height + first;
+    const auto element = [&](Index matrix, int i, int j) {
         T value = 0;
         if (unit && i == j) {
             value = 1;
@@ -35,8 +33,30 @@ __global__ void moved(const T* from, T* to, const void* order, const T* scales, 
             if (scaled_down) value *= scales[i];
             if (scaled_across) value *= scales[j];
         }
-        to[at + into] = value;
+        return value;
+    };
+    if (tiled) {
+        constexpr int side = 32;
+        __shared__ T tile[side][side + 1];
+        const int x = threadIdx.x % side, y = threadIdx.x / side, step = blockDim.x / side;
+        const int wide = (width + side - 1) / side, high = (height + side - 1) / side;
+        for (Index at = blockIdx.x; at < Index(batch) * high * wide; at += gridDim.x) {
+            const Index matrix = at / wide / high;
+            const int top = int(at / wide % high) * side, left = int(at % wide) * side;
+            for (int line = y; line < side; line += step)
+                if (top + x < height && left + line < width)
+                    tile[line][x] = element(matrix + first, top + x, left + line);
+            __syncthreads();
+            for (int line = y; line < side; line += step)
+                if (top + line < height && left + x < width)
+                    to[into + (matrix * height + top + line) * width + left + x] = tile[x][line];
+            __syncthreads();
+        }
+        return;
     }
+    const Index all = Index(batch) * height * width, stride = Index(gridDim.x) * blockDim.x;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride)
+        to[at + into] = element(at / width / height + first, int(at / width % height), int(at % width));
 }
 
 // Solves lower triangular systems (batch, n, n) for a few right sides (batch, n, many), whose rows may be in an order;
@@ -70,7 +90,7 @@ __global__ void substituted(const T* triangles, const T* from, T* to, const int*
             }
 #pragma unroll
         for (int diagonal = 0; diagonal < held; ++diagonal)
-#pragma unroll(8)
+#pragma unroll(4)
             for (int j = diagonal * width; j < (diagonal + 1) * width && j < n; ++j) {
                 const T* column = triangle + Index(j) * across;
                 const T pivot = unit ? T(1) : column[Index(j) * down];
