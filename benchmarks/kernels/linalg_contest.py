@@ -238,10 +238,11 @@ def compared(
             row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
         if peer is not None:
             row[name]["ratio"] = _ratio(peer, one)
-    best = row["best"]
-    row["correct"] = best is not None
-    ratio = None if best is None or peer is None else best["ratio"]["median"]
-    row["met"] = None if ratio is None else space.case.target.met(ratio)
+    row["correct"] = row["best"] is not None
+    untuned, target = row["default"] if space.analytical is None else row["analytical"], space.case.target
+    row["met"] = None
+    if target is not None and peer is not None and row["correct"]:
+        row["met"] = untuned is not None and untuned["ratio"]["median"] >= target
     return row
 
 
@@ -380,7 +381,7 @@ def end_words(row: Mapping[str, Any]) -> list[str]:
     measured = row["configurations"]
     wrong = ", ".join(one["name"] for one in row["wrong"])
     return [
-        f"{met} ({row['target']})",
+        met if row["target"] is None else f"{met} (>= {row['target']:.2f} x the peer)",
         f"{measured['measured']} of {measured['candidates']} in {row['seconds']:.1f} s",
         *([f"WRONG: {wrong}"] if wrong else ()),
     ]
@@ -689,9 +690,7 @@ def row_of(space: Space, field: Field, sets: AnySets) -> dict[str, Any]:
         "operation": space.case.operation,
         "n": space.case.n,
         "dtype": space.case.dtype,
-        "target": str(space.case.target),
-        "least": space.case.target.least,
-        "aim": space.case.target.aim,
+        "target": space.case.target,
         "configurations": {"measured": len(field.own), "candidates": len(space.item.candidates)},
         "peers_tried": [shown(one, sets.count) for one in field.peers],
         "wrong": [shown(one, sets.count) for one in field.finalists if not one.right],
