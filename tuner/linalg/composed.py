@@ -48,7 +48,7 @@ _PIVOTS = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "lo
 _TYPES = _C | _PIVOTS
 _THREADS = 256
 _MOST_BLOCKS = 4096
-_TILED = 17  # rows and columns, from which on copies that turn matrices do so in shared memory
+_WIDE = 17  # rows and columns, from which on matrices are copied by squares
 _TOGETHER = 4  # right sides that a few lanes solve for at once
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
@@ -227,8 +227,9 @@ class Recipe:
         extents, merged = _merged(source.lead, steps)
         first, second = merged[0], merged[1] if order is not None else (0,) * _MOST_AXES
         down, across = source.elements.strides[-2:]
-        tiled = abs(down) < abs(across) and min(height, width) >= _TILED
-        flags = [unit, order is not None, *(scales[1:] if scales else (False, False)), tiled]
+        wide = min(height, width) >= _WIDE or height * width >= 2**31
+        way = ("TURNED" if abs(down) < abs(across) else "STRAIGHT") if wide else "NARROW"
+        flags = [unit, order is not None, *(scales[1:] if scales else (False, False))]
         kinds = ", ".join("true" if flag else "false" for flag in flags)
         numbers = (
             *(source.begin, number or 0, batch, height, width, *source.shape[-2:], down, across),
@@ -238,7 +239,7 @@ class Recipe:
         )
         any_other = source.buffer
         self._stage(
-            f"moved<{_TYPES[self._buffers[source.buffer].dtype]}, {part}, {kinds}>",
+            f"moved<{_TYPES[self._buffers[source.buffer].dtype]}, {part}, {kinds}, {way}>",
             (
                 source.buffer,
                 target.buffer,
@@ -247,7 +248,9 @@ class Recipe:
                 Scalar("int64", target.begin + into * height * width),
                 *map(_number, numbers),
             ),
-            batch * (-(-height // 32) * -(-width // 32) * _THREADS if tiled else height * width),
+            batch * -(-height // 32) * -(-width // 32) * _THREADS
+            if wide
+            else -(-batch * height * width // 4),
         )
 
     def substitute(
