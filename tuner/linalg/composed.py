@@ -49,7 +49,6 @@ _TYPES = _C | _PIVOTS
 _THREADS = 256
 _MOST_BLOCKS = 4096
 _WIDE = 17  # rows and columns, from which on matrices are copied by squares
-_TOGETHER = 4  # right sides that a few lanes solve for at once
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
 
@@ -287,7 +286,7 @@ class Recipe:
         extents, merged = _merged(right.lead, steps)
         if order is None:
             merged.append((0,) * _MOST_AXES)
-        together = min(many, _TOGETHER)
+        together = min(many, 8 if n <= 32 else 4)  # for which sums stay in registers
         flags = ", ".join("true" if one else "false" for one in (unit, order is not None, not lower))
         batch = math.prod(right.lead)
         strides = [step for one in sources for step in one.elements.strides[-2:]]

@@ -35,7 +35,8 @@ from tuner.model.plan import Fill, LibraryCall, Operand
 
 _GENERAL = (None, "gen", "general")
 _POSITIVE = ("pos", "positive definite")
-FEW = 4  # right-hand sides, or a quarter of the rows, that are not solved for as squares
+SMALL = 16  # rows of systems that are solved by substitution, whatever the right-hand sides
+FEW = 4  # right-hand sides, or a quarter of the rows, for which others are
 
 
 def solve(
@@ -345,8 +346,9 @@ class _Shape:
 class _System:
     """Right-hand sides of a recipe, and how they become an answer.
 
-    Small matrices take a few right-hand sides, or as many as rows at a time, upper triangles from the last
-    row to the first. cuBLAS solves in place of the answer, matrix by matrix.
+    Systems of a few rows or right-hand sides are solved by substitution. Others take as many right-hand
+    sides as rows at a time, upper triangles from the last row to the first. cuBLAS solves in place of the
+    answer, matrix by matrix.
 
     Args:
         recipe: of the call; ``b`` are the right-hand sides.
@@ -397,7 +399,7 @@ class _System:
             return
         recipe, n, k, lead = self._recipe, self._shape.n, self._shape.count, self._shape.lead
         columns = self._columns
-        if k <= max(FEW, n // FEW):
+        if n <= SMALL or k <= max(FEW, n // 4):
             self._written = self._written or self._answer()
             wide = triangles.wide(lead)
             recipe.substitute(wide, columns, self._written, self._order, lower=lower, unit=unit)
