@@ -25,9 +25,9 @@ enum Way { NARROW, STRAIGHT, TURNED };
 // which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
 template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across, Way way>
 __global__ void moved(const T* __restrict__ from, T* __restrict__ to, const void* order, const T* scales, Index into,
-                     int begin, int first, int batch, int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
-                     int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
-                     int order_three, int order_four) {
+                      int begin, int first, int batch, int height, int width, int rows, int columns, int down,
+                      int across, int two, int three, int four, int step_one, int step_two, int step_three,
+                      int step_four, int order_one, int order_two, int order_three, int order_four) {
     constexpr int threads = 256, side = 32, step = threads / side, chunk = 4 * threads;  // of a block
     const auto source = [&](unsigned matrix) {
         return from + begin + lead(matrix + first, two, three, four, step_one, step_two, step_three, step_four);
