@@ -121,7 +121,8 @@ __global__ void substituted(const T* triangles, const T* from, T* to, const void
 #pragma unroll(4)
             for (int j = diagonal * width; j < (diagonal + 1) * width && j < n; ++j) {
                 const T* column = triangle + Index(j) * across;
-                const T pivot = unit ? T(1) : column[Index(j) * down];
+                const T pivot = unit ? T(1) : column[Index(j) * down], inverse = T(1) / pivot;
+                const bool divides = inverse - inverse != 0;  // it overflows
                 T below[held];
 #pragma unroll
                 for (int row = diagonal; row < held; ++row) {
@@ -131,7 +132,7 @@ __global__ void substituted(const T* triangles, const T* from, T* to, const void
 #pragma unroll
                 for (int side = 0; side < together; ++side) {
                     T known = __shfl_sync(0xffffffffu, x[diagonal][side], j % width, width);
-                    if (!unit) known /= pivot;
+                    if (!unit) known = divides ? known / pivot : known * inverse;
                     if (lane == j % width) x[diagonal][side] = known;
 #pragma unroll
                     for (int row = diagonal; row < held; ++row)
