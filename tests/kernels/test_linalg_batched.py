@@ -202,7 +202,7 @@ ROWS = {
                     ("const bool here = i == row;", "const bool here = i == row && k > 0;"),
                     ("a[j][i] -= below[i] * a[j][k];", "a[j][i] -= below[i] * a[k][k];"),
                     ("e + e / (n * n) * (pitch - n * n)", "e"),
-                    ("rows[k] = pivot.row + 1;", "rows[k] = pivot.row;"),
+                    ("rows[k] = pivot.row;", "rows[k] = k;"),
                 ],
             ),
         ],

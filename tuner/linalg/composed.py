@@ -350,8 +350,23 @@ class Recipe:
         numbers = map(_number, (batch, order, least, most))
         self._stage("settled", (pivots.buffer, made.buffer, info.buffer, *numbers), batch * least)
 
-    def kernel(self, name: str, order: int, batch: int, arrays: Mapping[str, str | BufferView]) -> None:
-        """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own."""
+    def kernel(
+        self,
+        name: str,
+        order: int,
+        batch: int,
+        arrays: Mapping[str, str | BufferView],
+        last: int | None = None,
+    ) -> None:
+        """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own.
+
+        Args:
+            name: of it.
+            order: of the matrices.
+            batch: of them.
+            arrays: names and places of buffers, by the names of its file.
+            last: what its last argument is, a number; None for what the file says.
+        """
         taken = 1 if name in _ONE else 2
         shape = (order, order) if name in _LARGE else (batch, order, order)
         form = ArrayForm(shape, self.dtype)
@@ -378,6 +393,8 @@ class Recipe:
                 after = tuple(sorted({*after, *before}))
             sides[stage.stream] = len(self._stages)
             arguments = tuple(_renamed(item, known) for item in stage.arguments)
+            if last is not None:
+                arguments = (*arguments[:-1], Scalar("int32", last))
             library = stage.library and replace(
                 stage.library,
                 operands=tuple((letter, _shifted(one, known)) for letter, one in stage.library.operands),

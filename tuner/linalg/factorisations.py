@@ -263,6 +263,7 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
     pivots = pivots.seen(lambda one: one.reshape(batch, order))
     at_once = found.batched or batch == 1
     whole = factors if at_once and square else recipe.array("whole", batch if at_once else 1, order, order)
+    from_none = found.batched and square  # the kernel numbers rows from 0, if told to
     for number in [None] if at_once else range(batch):
         recipe.move(source.turned, whole, number=number)
         first = number or 0
@@ -271,10 +272,11 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
             "ipiv": BufferView(pivots.buffer, first * order),
             "info": BufferView(info.buffer, first),
         }
-        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays)
+        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays, 0 if from_none else None)
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
-    recipe.settle(pivots, settled, info, m)
+    if not from_none:
+        recipe.settle(pivots, settled, info, m)
     return settled
 
 
