@@ -46,7 +46,7 @@ _SOURCE = Path(__file__).with_name("moves.cu")
 _C = {"float32": "float", "float64": "double"}
 _PIVOTS = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"}
 _TYPES = _C | _PIVOTS
-_THREADS = 256
+_THREADS, _WARP = 256, 32
 _MOST_BLOCKS = 4096
 _WIDE = 17  # rows and columns, from which on matrices are copied by squares
 _MOST_AXES = 4  # before the matrices
@@ -247,7 +247,7 @@ class Recipe:
                 Scalar("int64", target.begin + into * height * width),
                 *map(_number, numbers),
             ),
-            batch * -(-height // 32) * -(-width // 32) * _THREADS
+            batch * -(-height // _WARP) * -(-width // _WARP) * _THREADS
             if wide
             else -(-batch * height * width // 4),
         )
@@ -286,13 +286,13 @@ class Recipe:
         extents, merged = _merged(right.lead, steps)
         if order is None:
             merged.append((0,) * _MOST_AXES)
-        together = min(many, 8 if n <= 32 else 4)  # for which sums stay in registers
+        together = min(many, 8 if n <= _WARP else 4)  # for which sums stay in registers
         flags = ", ".join("true" if one else "false" for one in (unit, order is not None, not lower))
         batch = math.prod(right.lead)
         strides = [step for one in sources for step in one.elements.strides[-2:]]
         numbers = (*(one.begin for one in sources), batch, many, *strides, *extents[1:], *sum(merged, ()))
         buffers = (triangles.buffer, right.buffer, made.buffer, (order or triangles).buffer)
-        lanes = min(32, max(4, 1 << (n - 1).bit_length()))
+        lanes = min(_WARP, max(4, 1 << (n - 1).bit_length()))
         self._stage(
             f"substituted<{_C[self.dtype]}, {n}, {together}, {flags}>",
             (*buffers, *map(_number, numbers)),
