@@ -296,7 +296,7 @@ BATCHED = tuple((10_000, n, dtype) for n in (5, 13, 27, 50, 100) for dtype in ("
 MANY = 100  # more matrices have one right side, and triangles as many as rows
 CALLS_IN_A_BLOCK = 10  # of linear algebra: a call may be a hundred launches
 CHECKED = 8  # matrices
-PAIR_S = 0.3  # of the turns of a pair of many matrices
+PAIR_S = 0.15  # of the turns of a pair of many matrices
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,7 @@ def _ratio(peer: Contender, own: Contender) -> dict[str, float]:
 # --- runs: row after row, written as they come ----------------------------------------------------
 
 
-LEAST_S = 1.0  # of a row's search
+LEAST_S = 0.2  # of a row's search
 Document = dict[str, Any]
 
 
@@ -438,7 +438,7 @@ def _order(least: int, most: int) -> Callable[[str], int]:
 QUICK = 3  # repeats before the rounds
 QUICK_MS = 1000.0  # of these, after which no other begins
 ROUNDS = (12, 24)  # fewest and most; the first half chooses, the second is reported
-ROUNDS_MS = 1500.0  # of a row, where the fewest allow it
+ROUNDS_MS = 600.0  # of a row, where the fewest allow it
 OWN_FINALISTS, PEER_FINALISTS = 3, 2
 _LEAD_BYTES = 2**30  # set to zero before calls that are no graph, so that the GPU does not wait for the host
 _CALL_S, _LEAD_S = 15e-6, 2.5e-4  # of a call on the host, at most; of the lead on the GPU, at least
