@@ -226,8 +226,8 @@ class Recipe:
         extents, merged = _merged(source.lead, steps)
         first, second = merged[0], merged[1] if order is not None else (0,) * _MOST_AXES
         down, across = source.elements.strides[-2:]
-        wide = min(height, width) >= _WIDE or height * width >= 2**31
-        way = ("TURNED" if abs(down) < abs(across) else "STRAIGHT") if wide else "NARROW"
+        by_squares = min(height, width) >= _WIDE or height * width >= 2**31
+        way = ("TURNED" if abs(down) < abs(across) else "STRAIGHT") if by_squares else "NARROW"
         flags = [unit, order is not None, *(scales[1:] if scales else (False, False))]
         kinds = ", ".join("true" if flag else "false" for flag in flags)
         numbers = (
@@ -248,7 +248,7 @@ class Recipe:
                 *map(_number, numbers),
             ),
             batch * -(-height // _WARP) * -(-width // _WARP) * _THREADS
-            if wide
+            if by_squares
             else -(-batch * height * width // 4),
         )
 
