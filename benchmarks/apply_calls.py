@@ -10,15 +10,17 @@ the same library's own calls. Contenders take turns in changing order; medians, 
 
     python benchmarks/apply_calls.py --out benchmarks/results/apply-calls-h200.json
     python benchmarks/apply_calls.py --calls --out calls.json
+    python benchmarks/apply_calls.py --batched --out batched.json
 """
 
 import argparse
 import gc
 import itertools
 import json
+import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -290,7 +292,11 @@ def _keeping(function: Callable[..., None], _kept: object, *arguments: Any) -> N
 # --- calls on arrays of both libraries, beside the library's own -------------------------------------
 
 LINALG = ((100, 32), (1, 150), (1, 400), (1, 1000))  # batch and order
+BATCHED = tuple((10_000, n, dtype) for n in (5, 13, 27, 50, 100) for dtype in ("float32", "float64"))
+MANY = 100  # more matrices have one right side, and triangles as many as rows
 CALLS_IN_A_BLOCK = 10  # of linear algebra: a call may be a hundred launches
+CHECKED = 8  # matrices
+PAIR_S = 0.15  # of the turns of a pair of many matrices
 
 
 @dataclass(frozen=True)
@@ -303,6 +309,8 @@ class Pair:
         ours: the call.
         own: name of the library's call.
         theirs: it.
+        dtype: of the matrices.
+        error: of an answer.
     """
 
     name: str
@@ -310,6 +318,8 @@ class Pair:
     ours: Callable[[], Any]
     own: str
     theirs: Callable[[], Any]
+    dtype: str = "float32"
+    error: Callable[[Any], float] | None = None
 
 
 def torch_of(cp: Any) -> Any:
@@ -323,14 +333,16 @@ def torch_of(cp: Any) -> Any:
     return torch
 
 
-def pairs_of(cp: Any, torch: Any) -> list[tuple[str, Pair]]:
+def pairs_of(cp: Any, torch: Any, only: Sequence[str], *, batched: bool) -> Iterator[tuple[str, Pair]]:
     """All pairs, with the library whose arrays they work on."""
-    found = [("cupy", pair) for pair in (*_applied(cp, None), *_solved(cp, None))]
-    return (
-        found
-        if torch is None
-        else found + [("torch", pair) for pair in (*_applied(cp, torch), *_solved(cp, torch))]
-    )
+    libraries = [("cupy", None), *([] if torch is None else [("torch", torch)])]
+    if not batched:
+        yield from ((name, pair) for name, library in libraries for pair in _applied(cp, library))
+    problems = BATCHED if batched else [(*one, "float32") for one in LINALG]
+    for problem, (name, library) in itertools.product(problems, libraries):
+        yield from (
+            (name, pair) for pair in _solved(cp, library, *problem) if pair.name.split(".")[-1] in only
+        )
 
 
 def _applied(cp: Any, torch: Any) -> list[Pair]:
@@ -354,83 +366,127 @@ def _applied(cp: Any, torch: Any) -> list[Pair]:
     ]
 
 
-def _solved(cp: Any, torch: Any) -> list[Pair]:
+FUNCTIONS = ("gemm", "cholesky", "solve", "solve_triangular", "lu_factor", "qr")  # the slowest last
+
+
+def _solved(cp: Any, torch: Any, batch: int, n: int, dtype: str) -> Iterator[Pair]:
+    """Linear algebra of matrices a, positive definite ones p, and right sides b and c."""
     from cupyx.scipy import linalg as scipy_linalg  # noqa: PLC0415 - CuPy's
 
-    found = []
-    for batch, n in LINALG:
-        rng = cp.random.default_rng(n)
-        a = rng.random((batch, n, n), cp.float32) + n * cp.eye(n, dtype=cp.float32)
-        a = a + a.swapaxes(-1, -2)
-        b = rng.random((batch, n, 4), cp.float32)
-        single = batch == 1
-        a, b = (a[0], b[0]) if single else (a, b)
-        if torch is None:
-            own = {
-                "gemm": ("matmul", partial(cp.matmul, a, a)),
-                "cholesky": ("linalg.cholesky", partial(cp.linalg.cholesky, a)),
-                "solve": ("linalg.solve", partial(cp.linalg.solve, a, b)),
-                "qr": ("linalg.qr", partial(cp.linalg.qr, a)),
-            }
-            if single:
-                triangular = partial(scipy_linalg.solve_triangular, a, b, lower=True)
-                own["solve_triangular"] = ("cupyx solve_triangular", triangular)
-                own["lu_factor"] = ("cupyx lu_factor", partial(scipy_linalg.lu_factor, a))
-        else:
-            a, b = torch.from_dlpack(a), torch.from_dlpack(b)
-            linalg = torch.linalg
-            own = {
-                "gemm": ("matmul", partial(torch.matmul, a, a)),
-                "cholesky": ("cholesky_ex", partial(linalg.cholesky_ex, a)),
-                "solve": ("solve_ex", partial(linalg.solve_ex, a, b)),
-                "lu_factor": ("lu_factor_ex", partial(linalg.lu_factor_ex, a)),
-                "solve_triangular": (
-                    "solve_triangular",
-                    partial(linalg.solve_triangular, a, b, upper=False),
-                ),
-                "qr": ("qr", partial(linalg.qr, a)),
-            }
-        unchecked = {"check": False}
-        ours: dict[str, Callable[[], Any]] = {
-            "gemm": partial(tuner.linalg.gemm, a, a),
-            "cholesky": partial(tuner.linalg.cholesky, a, lower=True, **unchecked),
-            "solve": partial(tuner.linalg.solve, a, b, **unchecked),
-            "lu_factor": partial(tuner.linalg.lu_factor, a, **unchecked),
-            "solve_triangular": partial(tuner.linalg.solve_triangular, a, b, lower=True, **unchecked),
-            "qr": partial(tuner.linalg.qr, a, "economic"),
+    rng, real = cp.random.default_rng(n), getattr(cp, dtype)
+    a = 2 * rng.random((batch, n, n), real) - 1
+    p = a + a.swapaxes(-1, -2) + 2 * n * cp.eye(n, dtype=dtype)
+    b = rng.random((batch, n, 4 if batch <= MANY else 1), real)
+    c = b if batch <= MANY else rng.random((batch, n, n), real)
+    given = [one[0] if batch == 1 else one for one in (a, p, b, c)]
+    a, p, b, c = given if torch is None else map(torch.from_dlpack, given)
+    own: dict[str, tuple[str, Callable[[], Any]]]
+    if torch is None:
+        own = {
+            "gemm": ("matmul", partial(cp.matmul, a, p)),
+            "cholesky": ("linalg.cholesky", partial(cp.linalg.cholesky, p)),
+            "solve": ("linalg.solve", partial(cp.linalg.solve, a, b)),
+            "qr": ("linalg.qr", partial(cp.linalg.qr, a)),
         }
-        found += [
-            Pair(f"tuner.linalg.{name}", (batch, n), ours[name], *theirs) for name, theirs in own.items()
-        ]
-    return found
+        triangular = partial(scipy_linalg.solve_triangular, p, c, lower=True)
+        own["solve_triangular"] = ("cupyx solve_triangular", triangular)
+        if batch == 1:
+            own["lu_factor"] = ("cupyx lu_factor", partial(scipy_linalg.lu_factor, a))
+    else:
+        triangular = partial(torch.linalg.solve_triangular, p, c, upper=False)
+        own = {
+            "gemm": ("matmul", partial(torch.matmul, a, p)),
+            "cholesky": ("cholesky_ex", partial(torch.linalg.cholesky_ex, p)),
+            "solve": ("solve_ex", partial(torch.linalg.solve_ex, a, b)),
+            "lu_factor": ("lu_factor_ex", partial(torch.linalg.lu_factor_ex, a)),
+            "solve_triangular": ("solve_triangular", triangular),
+            "qr": ("qr", partial(torch.linalg.qr, a)),
+        }
+    unchecked = {"check": False}
+    ours: dict[str, tuple[tuple[Any, ...], Callable[[], Any]]] = {
+        "gemm": ((a, p), partial(tuner.linalg.gemm, a, p)),
+        "cholesky": ((p,), partial(tuner.linalg.cholesky, p, lower=True, **unchecked)),
+        "solve": ((a, b), partial(tuner.linalg.solve, a, b, **unchecked)),
+        "solve_triangular": (
+            (p, c),
+            partial(tuner.linalg.solve_triangular, p, c, lower=True, **unchecked),
+        ),
+        "lu_factor": ((a,), partial(tuner.linalg.lu_factor, a, **unchecked)),
+        "qr": ((a,), partial(tuner.linalg.qr, a, "economic")),
+    }
+    for name in (one for one in FUNCTIONS if one in own):
+        arrays, call = ours[name]
+        error = partial(_error, name, *arrays)
+        yield Pair(f"tuner.linalg.{name}", (batch, n), call, *own[name], dtype, error)
 
 
-def timed_pairs(cp: Any, torch: Any) -> list[dict[str, Any]]:
-    """A row for each pair: microseconds of the host, and until the result is there, with their ratios."""
-    stream, rows = cp.cuda.get_current_stream(), []
-    for library, pair in pairs_of(cp, torch):
+def _error(name: str, *arrays: Any) -> float:
+    """Backward error of an answer, the last of the arrays, in units of roundoff times n and the numbers."""
+    *given, found = (_few(one) for one in arrays)
+    a, x = given[0][0], found[0]
+    b = given[-1][0]
+    left, right, wanted = {
+        "gemm": lambda: (a, b, x),
+        "cholesky": lambda: (x, x.swapaxes(-1, -2), a),
+        "solve": lambda: (a, x, b),
+        "solve_triangular": lambda: (np.tril(a), x, b),
+        "lu_factor": lambda: (np.tril(x, -1) + np.eye(x.shape[-1]), np.triu(x), a),
+        "qr": lambda: (x, found[1], a),
+    }[name]()
+    off = np.abs(left @ right - wanted)
+    if name == "lu_factor":  # rows in another order: each is to be one of the matrix
+        off = np.abs((left @ right)[..., :, None, :] - a[..., None, :, :]).max(-1).min(-1)[..., None]
+    scale = np.abs(left).max((-1, -2)) * np.abs(right).max((-1, -2)) * a.shape[-1]
+    u = np.finfo(str(arrays[0].dtype).rpartition(".")[2]).eps / 2
+    return float((off.max((-1, -2)) / scale).max() / u)
+
+
+def _few(arrays: Any) -> list[Any]:
+    """Some of the matrices of each array on the host in float64, the last ones among them."""
+    found = arrays if isinstance(arrays, (tuple, list)) else (arrays,)
+    few = [one[-CHECKED:] if one.ndim > 2 else one for one in found]
+    return [np.asarray(one.get() if hasattr(one, "get") else one.cpu().numpy(), "float64") for one in few]
+
+
+def timed_pairs(
+    cp: Any, torch: Any, only: Sequence[str], *, batched: bool, ends_s: float = math.inf
+) -> Iterator[dict[str, Any]]:
+    """A row for each pair: microseconds of the host, and until the result is there, with their ratios.
+
+    Of many matrices the host is not looked at.
+    """
+    stream = cp.cuda.get_current_stream()
+    for library, pair in pairs_of(cp, torch, only, batched=batched):
+        row: dict[str, Any] = {"library": library, "call": pair.name, "peer": pair.own, "size": pair.size}
+        row["dtype"] = pair.dtype
+        if time.monotonic() > ends_s:
+            yield {**row, "left_out": True}
+            continue
         contenders = [Contender(pair.name, pair.ours, None), Contender(pair.own, pair.theirs, None)]
-        for _, contender in itertools.product(range(4), contenders):
+        if pair.error is not None:
+            row["error"], row["peer_error"] = (pair.error(one.call()) for one in contenders)
+        for _, contender in itertools.product(range(1 if batched else 4), contenders):
             contender.call()
         count = CALLS_IN_A_BLOCK if "linalg" in pair.name else IN_A_BLOCK
-        row: dict[str, Any] = {"library": library, "call": pair.name, "peer": pair.own, "size": pair.size}
-        for figure, many in (("host", count), ("wall", 0)):
+        blocks, figures = BLOCKS, (("host", count), ("wall", 0))
+        if batched:
+            once_s = sum(_block(one.call, stream, 0) for one in contenders) / 1e6
+            blocks, figures = max(3, min(BLOCKS, int(PAIR_S / once_s))), (("wall", 0),)
+        for figure, many in figures:
             samples = _turns(
                 contenders,
-                BLOCKS,
+                blocks,
                 lambda call, many=many: _block(call, stream, many),  # type: ignore[misc]
             )
             (own, spread), (their, their_spread) = map(_summary, samples)
             row |= {f"{figure}_us": own, f"{figure}_spread_us": spread, f"peer_{figure}_us": their}
             row |= {f"peer_{figure}_spread_us": their_spread, f"{figure}_ratio": round(own / their, 3)}
-        rows.append(row)
-        print(
-            f"{library:6} {pair.name:32} {pair.size!s:12} host {row['host_us']:9.2f} us"
-            f" ({row['host_ratio']:.2f} x {pair.own}), waited for {row['wall_us']:9.2f} us"
-            f" ({row['wall_ratio']:.2f} x)",
-            flush=True,
-        )
-    return rows
+        words = [
+            f"{one} {row[f'{one}_us']:9.2f} us ({row[f'{one}_ratio']:.2f} x {pair.own})" for one, _ in figures
+        ]
+        errors = f"errors {row['error']:.2g}, {row['peer_error']:.2g}" if "error" in row else ""
+        print(f"{library:6} {pair.name:32} {pair.size!s:12} {pair.dtype}", *words, errors, flush=True)
+        yield row
 
 
 # --- the command -----------------------------------------------------------------------------------
@@ -462,6 +518,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--calls", action="store_true", help="only calls of both libraries, in minutes")
+    parser.add_argument("--batched", action="store_true", help="only linear algebra of 10,000 small matrices")
+    parser.add_argument("--only", nargs="+", choices=FUNCTIONS, default=FUNCTIONS, help="of linear algebra")
     parser.add_argument("--kernels", nargs="*", choices=SIZES, default=list(SIZES))
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds; what comes later is left out")
     parser.add_argument("--out", type=Path)
@@ -482,10 +540,13 @@ def main() -> None:
         if n * batch <= MOST_ELEMENTS
     ]
     host_cases = [case for case in HOST_CASES if case.kernel in options.kernels]
-    if options.calls:
+    if options.calls or options.batched:
+        pairs: dict[str, Any] = {"provenance": provenance(), "calls": []}
         with cupy.cuda.Stream(non_blocking=True):
-            rows = timed_pairs(cupy, torch_of(cupy))
-        save(options.out, {"provenance": provenance(), "calls": rows})
+            torch, settings = torch_of(cupy), {"batched": options.batched, "ends_s": ends_s}
+            for row in timed_pairs(cupy, torch, options.only, **settings):
+                pairs["calls"].append(row)
+                save(options.out, pairs)
         return
     cases = [*(("host", case) for case in host_cases), *(("end", case) for case in end_cases)]
     compile_defaults(cupy, [case for _, case in cases])

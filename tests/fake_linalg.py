@@ -44,9 +44,11 @@ class HostKernel(Kernel):
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         stage = self.stage
         plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else one for one in args]
-        if stage.name == "moved":
-            plain[0], before = _memory(plain[0])
-            plain[5] += before
+        begins = {"moved": {0: 5}, "substituted": {0: 4, 1: 5}}.get(stage.name)
+        if begins is not None:
+            for place, number in begins.items():
+                plain[place], before = _memory(plain[place])
+                plain[number] += before
         elif stage.name == "exchanged":
             assert plain[0].flags.c_contiguous
         else:  # rows may lie apart, and those of an output are written

@@ -140,12 +140,12 @@ def test_q_is_orthogonal_where_a_column_is_done_already(either: LinalgCupy) -> N
 
 
 @pytest.mark.parametrize("assume_a", [None, "gen", "pos"])
-@pytest.mark.parametrize("k", [0, 2, N, 2 * N + 1])
-def test_solve(either: LinalgCupy, assume_a: str | None, k: int) -> None:
+@pytest.mark.parametrize(("n", "k"), [(N, 0), (N, 2), (N, 2 * N + 1), (20, 0), (20, 9), (20, 20), (20, 41)])
+def test_solve(either: LinalgCupy, assume_a: str | None, n: int, k: int) -> None:
     """A vector, a few and many right-hand sides; batches are broadcast."""
-    a, b = positive(2, 1), random(3, N, k)
-    b = b if k else random(N)
-    right = np.linalg.solve(np.broadcast_to(a, (2, 3, N, N)), b) if k else np.linalg.solve(a[:, 0], b)
+    a, b = positive(2, 1, n=n), random(3, n, k)
+    b = b if k else random(n)
+    right = np.linalg.solve(np.broadcast_to(a, (2, 3, n, n)), b) if k else np.linalg.solve(a[:, 0], b)
     matrices = a if k else a[:, 0]
     for lower in (False, True):
         assert near(
@@ -162,9 +162,12 @@ def test_factors_solve_again(cp: LinalgCupy) -> None:
 @pytest.mark.parametrize("trans", [0, "T"])
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("unit_diagonal", [False, True])
-def test_triangular_systems(cp: LinalgCupy, trans: int | str, lower: bool, unit_diagonal: bool) -> None:
-    """Both triangles, their transposes and unit diagonals, from the left and from the right."""
-    a, b = random(2, N, N) + 3 * np.eye(N), random(2, N, 3)
+@pytest.mark.parametrize(("n", "k"), [(N, 3), (N, 2 * N), (20, 20), (40, 9)])
+def test_triangular_systems(  # noqa: PLR0917 - a way each
+    cp: LinalgCupy, n: int, k: int, unit_diagonal: bool, lower: bool, trans: int | str
+) -> None:
+    """Both triangles, their transposes and unit diagonals, from the left and from the right; few and many."""
+    a, b = random(2, n, n) / n + 3 * np.eye(n), random(2, n, k)
     way: dict[str, Any] = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
     right = each(scipy.linalg.solve_triangular, a, b, **way)
     assert near(linalg.solve_triangular(cp.asarray(a), cp.asarray(b), **way), right)

@@ -1,4 +1,4 @@
-"""Batched factorisations of the catalogue against cuBLAS and cuSOLVER, side by side in one run on one GPU.
+"""Batched linear algebra of the catalogue against cuBLAS and cuSOLVER, side by side in one run on one GPU.
 
 A row is an operation at one order and in one type, for 10,000 problems: microseconds of the library's fastest
 right form, of the kernel by default, by the analytical choice, and of the best of a short search. Every

@@ -39,7 +39,7 @@ __device__ __forceinline__ void exchange_rows(T (&a)[n][n], int k, int row) {
     }
 }
 
-// Factors a matrix, whose rows are exchanged as LAPACK does it: a[j][i] is in row i, column j. `rows` is LAPACK's ipiv.
+// Factors a matrix, whose rows are exchanged as LAPACK does it: a[j][i] is in row i, column j. `rows` is LAPACK's ipiv, from 0.
 // Returns the number of the first pivot that is zero, from 1, else 0.
 template <int n, class T>
 __device__ __forceinline__ int factor_alone(T (&a)[n][n], int (&rows)[n]) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ int factor_alone(T (&a)[n][n], int (&rows)[n]) {
 #pragma unroll
     for (int k = 0; k < n; ++k) {
         const Pivot<T> pivot = pivot_of(a[k], k);
-        rows[k] = pivot.row + 1;
+        rows[k] = pivot.row;
         exchange_rows(a, k, pivot.row);
         if (pivot.value == T(0) && first_zero == 0) first_zero = k + 1;
         T below[n];
@@ -119,7 +119,7 @@ struct Matrices<T, n, true> {
 // Factors one problem in each of G threads.
 template <class T, int n, int G, bool staged>
 __device__ __forceinline__ void factor_each(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info,
-                                            int batch) {
+                                            int batch, int first_row) {
     using Memory = Matrices<T, n, staged>;
     __shared__ Pack<T, kWide<T>> staging[G / kWarp][Memory::packs];
     const int problem = blockIdx.x * G + threadIdx.x, lane = threadIdx.x % kWarp, first = problem - lane;
@@ -131,6 +131,8 @@ __device__ __forceinline__ void factor_each(T* __restrict__ A, int* __restrict__
     const int first_zero = factor_alone(a, rows);
     Memory::store(A + (size_t)first * n * n, lane, batch - first, tile, all);
     if (problem >= batch) return;
+#pragma unroll
+    for (int i = 0; i < n; ++i) rows[i] += first_row;
     write(ipiv + (size_t)problem * n, rows);
     info[problem] = first_zero;
 }

@@ -88,7 +88,8 @@ __device__ __forceinline__ Pivot<T> find_pivot(const T (&column)[R], int done, b
 
 // Factors the problem of a group of threads.
 template <class T, int n, int P, int W, int G, Exchange exchange>
-__device__ __forceinline__ void factor(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch) {
+__device__ __forceinline__ void factor(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch,
+                                       int first_row) {
     using Here = Spread<T, n, P, W>;
     constexpr int R = Here::R, C = Here::C, width = 16 / sizeof(T), E = common_divisor(R, width);
     __shared__ Scratch<T, n, P, W> scratch[G];
@@ -196,7 +197,7 @@ __device__ __forceinline__ void factor(T* __restrict__ A, int* __restrict__ ipiv
     matrix.store(A + size_t(first) * n * n, room, place,
                  staging + threadIdx.x / Here::team * Here::problems * Here::staged);
     if (problem >= batch) return;
-    for (int i = t; i < n; i += Here::threads) ipiv[size_t(problem) * n + i] = own.exchanged[i] + 1;
+    for (int i = t; i < n; i += Here::threads) ipiv[size_t(problem) * n + i] = own.exchanged[i] + first_row;
     if (t == 0) info[problem] = own.info;
 }
 
@@ -208,9 +209,9 @@ __device__ __forceinline__ void factor(T* __restrict__ A, int* __restrict__ ipiv
 //   blocks  that a multiprocessor is to hold at least, which bounds the registers
 template <class T, int n, int P, int W, int G, Exchange exchange, bool staged, int blocks>
 __global__ void __launch_bounds__(P* W* G, blocks)
-    getrf_batched(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch) {
+    getrf_batched(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch, int first_row) {
     if constexpr (exchange == Exchange::none)
-        factor_each<T, n, G, staged>(A, ipiv, info, batch);
+        factor_each<T, n, G, staged>(A, ipiv, info, batch, first_row);
     else
-        factor<T, n, P, W, G, exchange>(A, ipiv, info, batch);
+        factor<T, n, P, W, G, exchange>(A, ipiv, info, batch, first_row);
 }

@@ -27,6 +27,14 @@ def plan_with(name: str, n: int, dtype: str, batch: int = 3, **values: TunableVa
     return kernel.plan(workload, wanted)
 
 
+def untuned_plans(name: str, n: int, dtype: str, batch: int = 3) -> list[Plan]:
+    """Those of the default and of the stated answers."""
+    kernel = kernel_of(f"{name}-batched")
+    workload = kernel.workload({"n": n, "dtype": dtype}, batch)
+    answers = dict.fromkeys([kernel.default(workload), *kernel.stated_answers(workload, None)])
+    return [kernel.plan(workload, one) for one in answers]
+
+
 def sampled_plans(name: str, n: int, dtype: str, together: int = 1) -> list[Plan]:
     """Plans that hold each value, or pair of values the host sees; the last of their blocks is not full."""
     kernel = kernel_of(f"{name}-batched")

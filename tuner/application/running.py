@@ -395,19 +395,23 @@ ALLOCATES_OUTPUT_OF_PLAN = "the plan allocates its output; give out, or call it 
 WAITS = "it waits for the stream of an array; bind that array to a tuner.plan before the capture"
 
 
-def is_captured(cp: ModuleType, handle: int) -> bool:
+def is_captured(cp: ModuleType, handle: int, *others: int) -> bool:
     """True while a stream of the current GPU, given by its handle, is being captured into a CUDA graph.
 
     So is PyTorch's current one, whichever is asked for: a capture by PyTorch forbids allocations in all.
+    Others are asked last: the default one cannot be asked while a stream that it waits for is captured.
 
     Raises:
         DeviceError: it is the default stream, which other streams that are captured wait for.
     """
     torch = getattr(sys.modules.get("torch"), "cuda", None)  # without it PyTorch is half imported
+    asked = cp.cuda.runtime.streamIsCapturing
     try:
-        if cp.cuda.runtime.streamIsCapturing(handle):
+        if asked(handle) or (
+            torch is not None and torch.is_initialized() and torch.is_current_stream_capturing()
+        ):
             return True
-        return torch is not None and torch.is_initialized() and bool(torch.is_current_stream_capturing())
+        return any(map(asked, others))
     except RuntimeError as error:  # CuPy's is one, too
         raise DeviceError(f"the GPU refuses a call beside a capture: {error}") from error
 
@@ -631,8 +635,7 @@ class TensorRunner(KernelRunner):
 
     def _is_captured(self, handle: int) -> bool:
         other = self._stream_of(self._device).ptr if self._refusal else handle  # CuPy's current one
-        # First, as the default stream cannot be asked while a stream that it waits for is captured.
-        return bool(other != handle and super()._is_captured(other)) or super()._is_captured(handle)
+        return is_captured(self._cp, other, *(() if other == handle else (handle,)))
 
 
 def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]:

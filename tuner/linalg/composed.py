@@ -46,8 +46,9 @@ _SOURCE = Path(__file__).with_name("moves.cu")
 _C = {"float32": "float", "float64": "double"}
 _PIVOTS = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"}
 _TYPES = _C | _PIVOTS
-_THREADS = 256
+_THREADS, _WARP = 256, 32
 _MOST_BLOCKS = 4096
+_WIDE = 17  # rows and columns, from which on matrices are copied by squares
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
 
@@ -225,6 +226,8 @@ class Recipe:
         extents, merged = _merged(source.lead, steps)
         first, second = merged[0], merged[1] if order is not None else (0,) * _MOST_AXES
         down, across = source.elements.strides[-2:]
+        by_squares = min(height, width) >= _WIDE or height * width >= 2**31
+        way = ("TURNED" if abs(down) < abs(across) else "STRAIGHT") if by_squares else "NARROW"
         flags = [unit, order is not None, *(scales[1:] if scales else (False, False))]
         kinds = ", ".join("true" if flag else "false" for flag in flags)
         numbers = (
@@ -235,7 +238,7 @@ class Recipe:
         )
         any_other = source.buffer
         self._stage(
-            f"moved<{_TYPES[self._buffers[source.buffer].dtype]}, {part}, {kinds}>",
+            f"moved<{_TYPES[self._buffers[source.buffer].dtype]}, {part}, {kinds}, {way}>",
             (
                 source.buffer,
                 target.buffer,
@@ -244,7 +247,56 @@ class Recipe:
                 Scalar("int64", target.begin + into * height * width),
                 *map(_number, numbers),
             ),
-            batch * height * width,
+            batch * -(-height // _WARP) * -(-width // _WARP) * _THREADS
+            if by_squares
+            else -(-batch * height * width // 4),
+        )
+
+    def substitute(
+        self,
+        triangles: Matrices,
+        right: Matrices,
+        made: Matrices,
+        order: Matrices | None,
+        *,
+        lower: bool,
+        unit: bool,
+    ) -> None:
+        """Solve triangular systems for a few right sides.
+
+        Args:
+            triangles: (..., n, n), n at most 128; one triangle is read.
+            right: (..., n, k), with as many axes.
+            made: whole array for the solutions, (..., k, n); it may be that of the right sides.
+            order: row numbers (..., n), to be broadcast: row i of the right sides is that of ``order[i]``.
+            lower: the triangle that is read.
+            unit: take the diagonal as ones.
+
+        Raises:
+            TooManyAxesError: the batch cannot be followed.
+        """
+        n, many = right.shape[-2:]
+        if not lower:
+            triangles = triangles.seen(lambda one: one[..., ::-1, ::-1])
+            right = right.seen(lambda one: one[..., ::-1, :])
+        sources = [triangles, right]
+        steps = [one.elements.strides[:-2] for one in sources]
+        if order is not None:
+            steps.append(np.broadcast_to(order.elements, (*right.lead, n)).strides[:-1])
+        extents, merged = _merged(right.lead, steps)
+        if order is None:
+            merged.append((0,) * _MOST_AXES)
+        together = min(many, 8 if n <= _WARP else 4)  # for which sums stay in registers
+        flags = ", ".join("true" if one else "false" for one in (unit, order is not None, not lower))
+        batch = math.prod(right.lead)
+        strides = [step for one in sources for step in one.elements.strides[-2:]]
+        numbers = (*(one.begin for one in sources), batch, many, *strides, *extents[1:], *sum(merged, ()))
+        buffers = (triangles.buffer, right.buffer, made.buffer, (order or triangles).buffer)
+        lanes = min(_WARP, max(4, 1 << (n - 1).bit_length()))
+        self._stage(
+            f"substituted<{_C[self.dtype]}, {n}, {together}, {flags}>",
+            (*buffers, *map(_number, numbers)),
+            batch * -(-many // together) * lanes,
         )
 
     def scale(self, target: Matrices, scales: Matrices, into: int) -> None:
@@ -299,11 +351,24 @@ class Recipe:
         self._stage("settled", (pivots.buffer, made.buffer, info.buffer, *numbers), batch * least)
 
     def kernel(
-        self, name: str, order: int, batch: int, arrays: Mapping[str, str | BufferView], rows: int = 0
+        self,
+        name: str,
+        order: int,
+        batch: int,
+        arrays: Mapping[str, str | BufferView],
+        *,
+        rows: int = 0,
+        last: int | None = None,
     ) -> None:
         """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own.
 
-        Matrices have as many rows as columns, or more rows if these are given.
+        Args:
+            name: of it.
+            order: of the matrices.
+            batch: of them.
+            arrays: names and places of buffers, by the names of its file.
+            rows: of the matrices, where they have more than columns.
+            last: what its last argument is, a number; None for what the file says.
         """
         taken = 1 if name in _ONE else 2
         tall = rows > order
@@ -332,6 +397,8 @@ class Recipe:
                 after = tuple(sorted({*after, *before}))
             sides[stage.stream] = len(self._stages)
             arguments = tuple(_renamed(item, known) for item in stage.arguments)
+            if last is not None:
+                arguments = (*arguments[:-1], Scalar("int32", last))
             library = stage.library and replace(
                 stage.library,
                 operands=tuple((letter, _shifted(one, known)) for letter, one in stage.library.operands),

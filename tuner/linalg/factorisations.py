@@ -259,10 +259,13 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
     order, height = (max(m, n),) * 2 if found.batched else (n, m)
     settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
     info = recipe.array("info", batch, dtype="int32", out=True)
-    pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
+    square = m == n
+    pivots = settled if square else recipe.array("getrf pivots", batch, order, dtype="int32")
+    pivots = pivots.seen(lambda one: one.reshape(batch, order))
     at_once = found.batched or batch == 1
     fits = at_once and (order, height) == (n, m)
     whole = factors if fits else recipe.array("whole", batch if at_once else 1, order, height)
+    from_none = found.batched and square  # the kernel numbers rows from 0, if told to
     for number in [None] if at_once else range(batch):
         recipe.move(source.turned, whole, number=number)
         first = number or 0
@@ -271,10 +274,12 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
             "ipiv": BufferView(pivots.buffer, first * order),
             "info": BufferView(info.buffer, first),
         }
-        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays, height)
+        last = 0 if from_none else None
+        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays, rows=height, last=last)
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
-    recipe.settle(pivots, settled, info, m)
+    if not from_none:
+        recipe.settle(pivots, settled, info, m)
     return settled
 
 

@@ -3,25 +3,36 @@
 
 typedef long long Index;
 
-__device__ Index lead(Index at, int two, int three, int four, Index step_one, int step_two, int step_three, int step_four) {
-    const Index last = at % four, next = at / four;
-    return next / three / two * step_one + next / three % two * step_two + next % three * step_three + last * step_four;
+// Divisions of 64 bits take longer than copies.
+__device__ Index quotient(Index at, unsigned by) { return at >> 32 ? at / by : unsigned(at) / by; }
+
+// Where a matrix of a batch, fewer than 2^31, begins.
+__device__ Index lead(unsigned at, int two, int three, int four, Index step_one, int step_two, int step_three, int step_four) {
+    if (at < unsigned(four)) return at * Index(step_four);
+    const unsigned last = at % four, next = at / four;
+    return next / three / two * step_one + next / three % two * Index(step_two) + next % three * Index(step_three) +
+           last * Index(step_four);
 }
 
 // Part of a matrix that is read: the rest is zero.
 enum Part { ALL, UPPER, LOWER };
 
+// What a block copies at a time: so many numbers of narrow matrices one after another, or a square of one matrix, in
+// which sources are read along j or, turned in shared memory, along i.
+enum Way { NARROW, STRAIGHT, TURNED };
+
 // Writes matrices (batch, height, width) without gaps. Element (i, j) is that of the source where the source,
 // which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
-template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across>
-__global__ void moved(const T* from, T* to, const void* order, const T* scales, Index into, int begin, int first, int batch,
-                     int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
-                     int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
-                     int order_three, int order_four) {
-    const Index all = Index(batch) * height * width, stride = Index(gridDim.x) * blockDim.x;
-    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
-        const int j = int(at % width), i = int(at / width % height);
-        const Index matrix = at / width / height + first;
+template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across, Way way>
+__global__ void moved(const T* __restrict__ from, T* __restrict__ to, const void* order, const T* scales, Index into,
+                      int begin, int first, int batch, int height, int width, int rows, int columns, int down,
+                      int across, int two, int three, int four, int step_one, int step_two, int step_three,
+                      int step_four, int order_one, int order_two, int order_three, int order_four) {
+    constexpr int threads = 256, side = 32, step = threads / side, chunk = 4 * threads;  // of a block
+    const auto source = [&](unsigned matrix) {
+        return from + begin + lead(matrix + first, two, three, four, step_one, step_two, step_three, step_four);
+    };
+    const auto element = [&](const T* source, unsigned matrix, int i, int j) {
         T value = 0;
         if (unit && i == j) {
             value = 1;
@@ -29,13 +40,113 @@ __global__ void moved(const T* from, T* to, const void* order, const T* scales, 
             int column = j;
             if (ordered)
                 column = static_cast<const int*>(
-                    order)[lead(matrix, two, three, four, order_one, order_two, order_three, order_four) + j];
-            value = from[begin + lead(matrix, two, three, four, step_one, step_two, step_three, step_four) +
-                         Index(i) * down + Index(column) * across];
+                    order)[lead(matrix + first, two, three, four, order_one, order_two, order_three, order_four) + j];
+            value = source[Index(i) * down + Index(column) * across];
             if (scaled_down) value *= scales[i];
             if (scaled_across) value *= scales[j];
         }
-        to[at + into] = value;
+        return value;
+    };
+    if (way == NARROW) {
+        const unsigned area = unsigned(height) * width;
+        const Index all = Index(batch) * area;
+        for (Index begun = Index(blockIdx.x) * chunk; begun < all; begun += Index(gridDim.x) * chunk) {
+            const unsigned matrix = unsigned(quotient(begun, area)), before = unsigned(begun - Index(matrix) * area);
+#pragma unroll
+            for (unsigned at = threadIdx.x; at < chunk; at += threads) {
+                if (begun + at >= all) continue;
+                const unsigned own = matrix + (before + at) / area, rest = (before + at) % area;
+                to[into + begun + at] = element(source(own), own, rest / width, rest % width);
+            }
+        }
+        return;
+    }
+    __shared__ T tile[way == TURNED ? side : 1][side + 1];
+    const int x = threadIdx.x % side, y = threadIdx.x / side;
+    const int wide = (width + side - 1) / side, high = (height + side - 1) / side;
+    const unsigned tiles = unsigned(batch) * high * wide;  // as many as memory holds
+    for (unsigned at = blockIdx.x; at < tiles; at += gridDim.x) {
+        const unsigned matrix = at / wide / high;
+        const int top = int(at / wide % high) * side, left = int(at % wide) * side;
+        const T* own = source(matrix);
+        T* made = to + into + (Index(matrix) * height + top) * width + left;
+        if (way == TURNED) {
+#pragma unroll
+            for (int line = y; line < side; line += step)
+                if (top + x < height && left + line < width) tile[line][x] = element(own, matrix, top + x, left + line);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int line = y; line < side; line += step)
+            if (top + line < height && left + x < width)
+                made[Index(line) * width + x] =
+                    way == TURNED ? tile[x][line] : element(own, matrix, top + line, left + x);
+        if (way == TURNED) __syncthreads();
+    }
+}
+
+// Solves lower triangular systems (batch, n, n) for a few right sides (batch, n, many), whose rows may be in an order;
+// solutions go to (batch, many, n), each from the last row on if turned. Lanes have the rows of a system, which reads
+// each element of a triangle once for as many as `together` right sides.
+template <typename T, int n, int together, bool unit, bool ordered, bool turned>
+__global__ void substituted(const T* triangles, const T* from, T* to, const void* order, int begin, int from_begin, int batch,
+                            int many, int down, int across, int from_down, int from_across, int two, int three, int four,
+                            int step_one, int step_two, int step_three, int step_four, int from_one, int from_two,
+                            int from_three, int from_four, int order_one, int order_two, int order_three,
+                            int order_four) {
+    constexpr int width = n <= 4 ? 4 : n <= 8 ? 8 : n <= 16 ? 16 : 32, held = (n + width - 1) / width;
+    const int lane = threadIdx.x % width, parts = (many + together - 1) / together;
+    const Index all = Index(batch) * parts, stride = Index(gridDim.x) * blockDim.x / width;
+    // whole warps go on, for shuffles
+    for (Index first = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 32 * (32 / width); first < all; first += stride) {
+        const Index asked = first + threadIdx.x % 32 / width, at = asked < all ? asked : all - 1;
+        const unsigned matrix = unsigned(parts == 1 ? at : at / parts);
+        const int part = int(at - Index(matrix) * parts) * together;
+        const T* triangle = triangles + begin + lead(matrix, two, three, four, step_one, step_two, step_three, step_four);
+        const T* right = from + from_begin + lead(matrix, two, three, four, from_one, from_two, from_three, from_four);
+        T x[held][together];
+#pragma unroll
+        for (int row = 0; row < held; ++row)
+#pragma unroll
+            for (int side = 0; side < together; ++side) {
+                int i = row * width + lane;
+                const bool inside = i < n && part + side < many;
+                if (ordered && inside)
+                    i = static_cast<const int*>(
+                        order)[lead(matrix, two, three, four, order_one, order_two, order_three, order_four) + i];
+                x[row][side] = inside ? right[Index(i) * from_down + Index(part + side) * from_across] : T(0);
+            }
+#pragma unroll
+        for (int diagonal = 0; diagonal < held; ++diagonal)
+#pragma unroll(4)
+            for (int j = diagonal * width; j < (diagonal + 1) * width && j < n; ++j) {
+                const T* column = triangle + Index(j) * across;
+                const T pivot = unit ? T(1) : column[Index(j) * down], inverse = T(1) / pivot;
+                const bool divides = inverse - inverse != 0;  // it overflows
+                T below[held];
+#pragma unroll
+                for (int row = diagonal; row < held; ++row) {
+                    const int i = row * width + lane;
+                    below[row] = i > j && i < n ? column[Index(i) * down] : T(0);
+                }
+#pragma unroll
+                for (int side = 0; side < together; ++side) {
+                    T known = __shfl_sync(0xffffffffu, x[diagonal][side], j % width, width);
+                    if (!unit) known = divides ? known / pivot : known * inverse;
+                    if (lane == j % width) x[diagonal][side] = known;
+#pragma unroll
+                    for (int row = diagonal; row < held; ++row)
+                        if (row * width + lane > j) x[row][side] -= below[row] * known;
+                }
+            }
+#pragma unroll
+        for (int row = 0; row < held; ++row)
+#pragma unroll
+            for (int side = 0; side < together; ++side) {
+                const int i = row * width + lane;
+                if (asked < all && i < n && part + side < many)
+                    to[(Index(matrix) * many + part + side) * n + (turned ? n - 1 - i : i)] = x[row][side];
+            }
     }
 }
 
@@ -74,7 +185,7 @@ __global__ void exchanged(const P* pivots, int* order, int base, int count, int 
 __global__ void settled(const int* pivots, int* made, int* info, int batch, int order, int least, int most) {
     const Index all = Index(batch) * least, stride = Index(gridDim.x) * blockDim.x;
     for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
-        const Index matrix = at / least, row = at % least;
+        const Index matrix = quotient(at, least), row = at - matrix * least;
         // infinity times zero fills rows up with NaN, which are pivots then
         const int pivot = pivots[matrix * order + row] - 1;
         made[at] = pivot < most ? pivot : most - 1;

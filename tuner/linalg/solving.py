@@ -35,6 +35,8 @@ from tuner.model.plan import Fill, LibraryCall, Operand
 
 _GENERAL = (None, "gen", "general")
 _POSITIVE = ("pos", "positive definite")
+SMALL = 16  # rows of systems that are solved by substitution, whatever the right-hand sides
+FEW = 4  # right-hand sides, or a quarter of the rows, for which others are
 
 
 def solve(
@@ -344,8 +346,9 @@ class _Shape:
 class _System:
     """Right-hand sides of a recipe, and how they become an answer.
 
-    Small matrices take as many right-hand sides as rows at a time, upper triangles from the last row to the
-    first. cuBLAS solves in place of the answer, matrix by matrix.
+    Systems of a few rows or right-hand sides are solved by substitution. Others take as many right-hand
+    sides as rows at a time, upper triangles from the last row to the first. cuBLAS solves in place of the
+    answer, matrix by matrix.
 
     Args:
         recipe: of the call; ``b`` are the right-hand sides.
@@ -396,14 +399,21 @@ class _System:
             return
         recipe, n, k, lead = self._recipe, self._shape.n, self._shape.count, self._shape.lead
         columns = self._columns
+        if n <= SMALL or k <= max(FEW, n // 4):
+            self._written = self._written or self._answer()
+            wide = triangles.wide(lead)
+            recipe.substitute(wide, columns, self._written, self._order, lower=lower, unit=unit)
+            self._columns, self._order = self._written.turned, None
+            return
         if not lower:
             triangles = triangles.seen(lambda one: one[..., ::-1, ::-1])
             columns = columns.seen(lambda one: one[..., ::-1, :])
         parts = -(-k // n)
         batch = math.prod(lead) * parts
-        squares = recipe.array("squares", *lead, parts * n, n)
+        whole = lower and k == parts * n  # solutions lie as the answer has them
+        squares = self._answer() if whole else recipe.array("squares", *lead, parts * n, n)
         recipe.move(columns.turned, squares, order=self._order)
-        self._order = None
+        self._order, self._written = None, squares if whole else None
         factors = recipe.array("triangles", *lead, parts, n, n)
         one = triangles.turned.wide(lead).seen(
             lambda one: np.broadcast_to(one[..., None, :, :], factors.shape)
