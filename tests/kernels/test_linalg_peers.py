@@ -217,7 +217,7 @@ def test_wrong_options_are_refused(
 ) -> None:
     """The message names the value and what would be right."""
     with pytest.raises(SystemExit) as end:
-        import_module(script).parsed(words)
+        benchmark(f"kernels/{script}").parsed(words)
     assert end.value.code == 2
     assert told in capsys.readouterr().err
 
