@@ -45,8 +45,9 @@ from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import RecordingFile
 from tuner.search.answer import contenders
 from tuner.search.compilation import Compilation
+from tuner.search.option_checks import SearchLimits
 from tuner.search.plan import plan_search
-from tuner.search.request import SearchLimits, SearchRequest
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 
 RECORDINGS = Path(tuner.__file__).parent / "recordings" / "h200.zip"

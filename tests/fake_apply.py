@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,12 +25,14 @@ from fake_cupy import (
     Pointer,
     Stream,
 )
+from fake_driver import BY_NODE_PRIORITY
 
 from tuner.application.bound_kernels import KernelPlan
 from tuner.application.calls import Application
 from tuner.application.choice import Chosen
 from tuner.compiler.compiler import CompiledStage
-from tuner.devices.cuda import direct, probe
+from tuner.devices.cuda import code, direct, probe
+from tuner.devices.cuda.driver import DriverCalls
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
 from tuner.model.jobs import DeviceIdentity
@@ -219,7 +222,7 @@ class DriverCupy(FakeCupy):
         self.by_address[address] = weakref.ref(array)
 
     def _stream(self, non_blocking: bool, priority: int = 0) -> "CapturingStream":
-        assert priority == 0
+        assert priority in (0, -1)  # -1: the main one of a graph with others beside it
         made = CapturingStream(self, non_blocking)
         self.by_handle[made.ptr] = made
         return made
@@ -377,7 +380,20 @@ class CapturingStream(Stream):
 class CapturedGraph:
     def __init__(self, works: list[Callable[[Stream], None]]) -> None:
         self.works = works
-        self.graphExec = id(self)
+        self.graph = self.graphExec = id(self)
+
+
+class GraphLibrary:
+    """As much of libcuda as makes captured graphs ready with the priorities of their kernels."""
+
+    def cuGraphInstantiateWithFlags(self, ready: Any, graph: Any, flags: Any) -> int:  # noqa: N802 - the driver's name
+        assert flags.value == BY_NODE_PRIORITY
+        ready._obj.value = graph.value
+        return 0
+
+    def cuGraphExecDestroy(self, ready: Any) -> int:  # noqa: N802 - the driver's name
+        assert ready.value
+        return 0
 
 
 class FakeCompiler:
@@ -453,6 +469,7 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
     # cupy.ndarray allocates; views do not come this way
     patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)
     patch.setattr(direct, "Compiler", FakeCompiler)
+    patch.setattr(code, "DriverCalls", partial(DriverCalls, GraphLibrary))
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)
     patch.setattr(probe, "gpu_name", lambda *_: GPU.name)

@@ -13,14 +13,15 @@ from tuner.daemon.http.api_models import Submission
 from tuner.daemon.http.responses import worded
 from tuner.daemon.http.routes import published
 from tuner.daemon.jobs.specs import specs_of
-from tuner.daemon.settings import load, schema
+from tuner.daemon.settings_file import load, schema
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
 from tuner.search import tuning
 from tuner.search.job_messages import AttemptSpec
 from tuner.search.job_process import request_of
-from tuner.search.request import SearchRequest, check_options, job_options
+from tuner.search.option_checks import check_options, job_options
+from tuner.search.request import SearchRequest
 
 
 def command_line(folder: Path) -> dict[str, Any]:

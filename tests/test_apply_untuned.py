@@ -59,7 +59,7 @@ def test_untuned_calls_are_near_the_best_that_was_recorded(recording: str) -> No
         gpu = cast("DirectGpu", SimpleNamespace(identity=space.identity, limits=space.limits))
         asked = kernel.workload(dict(workload.sizes), workload.batch)
         found = answers.answer(kernel, asked, gpu)
-        configuration = workload.default if found is None else found.configuration
+        configuration = kernel.default(asked) if found is None else found.configuration
         if configuration not in times:
             assert names[0].startswith("fft-large:")  # recorded with other tunables
             continue

@@ -21,7 +21,8 @@ from tuner.model.plan import Configuration, Plan
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search import together
-from tuner.search.request import SearchLimits, SearchRequest
+from tuner.search.option_checks import SearchLimits
+from tuner.search.request import SearchRequest
 from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import MOST_APART, Balance, Scale, SoloTime, apart, balance, proposal, scale_of

@@ -93,9 +93,11 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         ((3, 1024), "complex64", "fft"),
         ((3, 1000), "complex64", "fft-any"),
         ((3, 1024), "complex128", "fft-any"),
-        ((3, 6771), "complex64", "fft-any"),
+        ((3, 6771), "complex64", "fft-long"),  # convolved over 16384 points: of few rows in passes
+        ((65, 6771), "complex64", "fft-any"),
         ((3, 6771), "complex128", "fft-long"),  # 3 * 37 * 61: more numbers than a block has registers for
-        ((3, 6579), "complex128", "fft-any"),  # 43 is convolved by 42 points
+        ((3, 6579), "complex128", "fft-long"),  # 43 is convolved by 42 points
+        ((65, 6579), "complex128", "fft-any"),
         ((3, 16384), "complex64", "fft-large"),
         ((3, 16384), "complex128", "fft-long"),
         ((3, 9001), "complex64", "fft-long"),

@@ -22,7 +22,7 @@ from tuner.model import registry
 from tuner.model.errors import ClockError, InputError
 from tuner.model.objective import Objective
 from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
-from tuner.search.request import choose_clocks
+from tuner.search.option_checks import choose_clocks
 from tuner.space.search_view import Payback, Search
 
 # --- The model of time and power over the clock: what it recovers from few points, and how sure it is.

@@ -26,8 +26,9 @@ from tuner.model.plan import Configuration, Plan, Progress, Resources, TunableVa
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
+from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.search.plan import plan_search
-from tuner.search.request import LimitReachedError, SearchLimits, SearchRequest
+from tuner.search.request import SearchRequest
 from tuner.search.session import Session, TrialEvent
 from tuner.search.setup import MeasurementSetup
 from tuner.space.search_view import Policy, Search

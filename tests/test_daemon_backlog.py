@@ -36,7 +36,8 @@ from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.jobs import JobKind, JobSpec, Origin
 from tuner.model.options import JOB_OPTIONS
-from tuner.search.request import SearchRequest, job_options
+from tuner.search.option_checks import job_options
+from tuner.search.request import SearchRequest
 
 # --- what the daemon wants measured of itself: what was never tuned, is stale, has drifted, or is used
 

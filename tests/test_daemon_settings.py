@@ -12,17 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tuner.daemon import settings
-from tuner.daemon.settings import (
-    MAX_BYTES,
-    MAX_SHOWN,
-    SetTable,
-    Settings,
-    WindowTable,
-    load,
-    schema,
-    table_of,
-)
+from tuner.daemon import settings_file
+from tuner.daemon.settings import SetTable, Settings, WindowTable
+from tuner.daemon.settings_file import MAX_BYTES, MAX_SHOWN, load, schema, table_of
 from tuner.model.errors import InputError
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"
@@ -83,7 +75,7 @@ def test_commented_keys_of_single_tables_have_no_default() -> None:
 def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system's file need not be there, is read where it is, and a file that is named must be there."""
     missing = tmp_path / "daemon.toml"
-    monkeypatch.setattr(settings, "SYSTEM_FILE", missing)
+    monkeypatch.setattr(settings_file, "SYSTEM_FILE", missing)
 
     assert load() == Settings()
     written(tmp_path, '[tuning]\nobjective = "time"')

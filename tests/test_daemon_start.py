@@ -18,7 +18,7 @@ from cli_process import PATIENCE_S, begun, tuner
 from daemon_machine import Machine, machine
 from served_service import UnixConnection
 
-from tuner.daemon.settings import NAME, keep, kept_settings, service_table
+from tuner.daemon.settings_file import NAME, keep, kept_settings, service_table
 from tuner.model.errors import DaemonUnavailableError, InputError, StoreFullError
 from tuner.system.ownership import StateLock
 from tuner.system.untrusted.reading import line_of

@@ -13,7 +13,8 @@ from tuner.model import registry
 from tuner.model.errors import UnknownNameError
 from tuner.model.jobs import JobSpec
 from tuner.model.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
-from tuner.search.request import SearchRequest, job_options
+from tuner.search.option_checks import job_options
+from tuner.search.request import SearchRequest
 
 SCRIPT = Path(__file__).parent / "option_sightings.py"
 

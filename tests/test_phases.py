@@ -26,7 +26,8 @@ from tuner.programs.phases import PhaseMeasurer, StepWindows
 from tuner.programs.program import Program
 from tuner.programs.tuning import tune_program
 from tuner.search.answer import Outcome
-from tuner.search.request import LimitReachedError, SearchRequest
+from tuner.search.option_checks import LimitReachedError
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
 
 PROGRAM = Program(("train",), phase="step")

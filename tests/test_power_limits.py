@@ -20,7 +20,7 @@ from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import ClockError, ClockLostError, InputError
 from tuner.model.trial import FlagKind, GpuSetting, Trial
 from tuner.recordings.values import RecordedSpace
-from tuner.search.request import choose_power_limits
+from tuner.search.option_checks import choose_power_limits
 
 H200_W = tuple(range(700, 199, -1))
 H200 = ("--device", "sim:h200")

@@ -38,7 +38,7 @@ def test_default_trial_comes_first(store: Store) -> None:
     outcome = tune(replace(REQUEST, budget=3), store)
 
     assert outcome.default == 0
-    assert dict(outcome.trials[0][0].configurations[0]).items() >= {"P": 8, "L": 128}.items()
+    assert dict(outcome.trials[0][0].configurations[0]).items() >= {"P": 4, "L": 256}.items()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fake_nvml_state import UUID, library
 from helper_kills import leased
 from tuner.power.clocks.actuator import ClockPaths
 
-from tuner.daemon.settings import NAME
+from tuner.daemon.settings_file import NAME
 from tuner.model.errors import ClockError, DaemonAbsentError, DaemonUnavailableError, TunerError
 from tuner.model.jobs import JobState
 

@@ -15,7 +15,7 @@ from cli_process import tuner
 from click.testing import CliRunner
 
 from tuner.cli.main import main
-from tuner.daemon import settings
+from tuner.daemon import settings_file
 from tuner.daemon.installing import steps
 from tuner.daemon.installing.steps import Site, Step
 from tuner.daemon.settings import Settings
@@ -235,7 +235,7 @@ def test_the_installed_settings_can_be_used(tmp_path: Path) -> None:
     site = image(tmp_path)
     do(steps.install(site, Systemd()))
 
-    assert settings.load(site.settings / "daemon.toml") == Settings()
+    assert settings_file.load(site.settings / "daemon.toml") == Settings()
 
 
 def test_removing_leaves_nothing_but_what_others_made(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from tuner.measurement.settle import WarmUp
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.answer import Outcome
+from tuner.search.option_checks import SearchLimits
 from tuner.search.plan import plan_search
-from tuner.search.request import SearchLimits, SearchRequest
+from tuner.search.request import SearchRequest
 from tuner.search.session import Session, TrialEvent
 from tuner.search.setup import MeasurementSetup, open_setup
 

@@ -226,13 +226,23 @@ LEAN = (
             declared=declared,
         )
         for name, some, limits, declared, stated in (
-            ("periodic", (100, 1001), {53: 2048, 90: 4096}, (0.6, 1.6), (53, 90)),
+            ("periodic", (100, 1001), {53: 2048, 90: 4096}, (0.6, 1.6), ()),
             ("large", (5001,), {53: 2**20, 90: 2**20}, (0.6, 1.6), (90,)),
             ("periodic-large", (5001,), {53: 2**22, 90: 2**22}, (0.6, 1.6), (90,)),
         )
         for architecture, longest in limits.items()
         for values in (DEFAULT, STATED)
         if values is DEFAULT or architecture in stated
+    ),
+    *(
+        Lean(
+            "tridiag-periodic",
+            {"N": (128, 1024, longest), "dtype": SOLVED},
+            (architecture,),
+            STATED,
+            declared=(0.6, 1.6),
+        )
+        for architecture, longest in ((53, 2048), (90, 4096))
     ),
     *(
         Lean(

@@ -204,7 +204,8 @@ class _Question:
         """Return the query of the database, which may know kernels that nothing else here does."""
         from tuner.kernel_files.catalog import Catalog
         from tuner.model.objective import Objective
-        from tuner.search.request import answer_query, check_options
+        from tuner.search.option_checks import check_options
+        from tuner.search.request import answer_query
         from tuner.search.stored import with_stored_kernels
 
         check_options({"objective": self.objective, "timing": self.timing}, lambda name: OPTIONS[name].flag)

@@ -78,11 +78,11 @@ def daemon(
     systemd.
     """
     if schema:
-        from tuner.daemon.settings import schema as of_settings
+        from tuner.daemon.settings_file import schema as of_settings
 
         echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.settings import wrong_device
+    from tuner.daemon.settings_file import wrong_device
     from tuner.daemon.start import run
     from tuner.daemon.state import StartOptions
     from tuner.model.errors import InputError
@@ -177,7 +177,7 @@ def install_service(
     """
     from tuner.daemon.installing import steps
     from tuner.daemon.installing import upgrade as upgrading
-    from tuner.daemon.settings import service_table
+    from tuner.daemon.settings_file import service_table
 
     root = root.resolve()
     _check_options(user=user, upgrade=upgrade, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
@@ -235,7 +235,7 @@ def _check_database(site: "Site", named: Path | None) -> None:
 def _upgrade(site: "Site", held: contextlib.ExitStack, *, dry_run: bool) -> None:
     """Put a site's program in the place of the service's."""
     from tuner.daemon.installing import upgrade as upgrading
-    from tuner.daemon.settings import load
+    from tuner.daemon.settings_file import load
 
     state = load(site.settings / "daemon.toml").service.state or Path("/var/lib/tuner")
     _do_or_go_back(upgrading.upgrade(site, state, held), site, held, dry_run=dry_run)

@@ -6,15 +6,8 @@ from collections.abc import Iterator
 from tuner.daemon.devices.admission import local_now, window_status
 from tuner.daemon.jobs.shares import known
 from tuner.daemon.jobs.specs import specs_of
-from tuner.daemon.settings import (
-    SYSTEM_FILE,
-    LimitsTable,
-    OnlineTable,
-    Settings,
-    TcpTable,
-    TuningTable,
-    WindowTable,
-)
+from tuner.daemon.settings import LimitsTable, OnlineTable, Settings, TcpTable, TuningTable, WindowTable
+from tuner.daemon.settings_file import SYSTEM_FILE
 from tuner.daemon.state import StartOptions, load_config
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec

@@ -452,7 +452,7 @@ def worker(scheduler: str, *, device: str | None, service: bool) -> None:
 
 def _start_services(scheduler: str, device: str | None) -> None:
     from tuner.daemon.installing import steps
-    from tuner.daemon.settings import wrong_device
+    from tuner.daemon.settings_file import wrong_device
     from tuner.devices.choice import list_gpus
     from tuner.pool.places import require_certificates
 

@@ -187,7 +187,7 @@ def _tokens_file(named: Path | None) -> Path:
         InputError: there is no such state directory.
     """
     from tuner.daemon.installing.steps import STATE, user_config
-    from tuner.daemon.settings import SYSTEM_FILE, service_table
+    from tuner.daemon.settings_file import SYSTEM_FILE, service_table
     from tuner.daemon.tokens import NAME
     from tuner.system.user_folders import user_folder
 

@@ -14,7 +14,7 @@ from tuner.daemon.http.server import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
-from tuner.daemon.settings import keep
+from tuner.daemon.settings_file import keep
 from tuner.daemon.state import (
     LoadedConfig,
     StartOptions,

@@ -24,7 +24,7 @@ from tuner.daemon.http.responses import error_body
 from tuner.daemon.http.server import ListeningSocket, listener
 from tuner.daemon.machine import GpuSurvey, restore_and_find, restore_clocks
 from tuner.daemon.main import BEGIN_ANEW, Daemon
-from tuner.daemon.settings import service_table
+from tuner.daemon.settings_file import service_table
 from tuner.daemon.state import LoadedConfig, StartOptions, load_config, usable_config
 from tuner.database.storage import Storage
 from tuner.model.errors import ChildError, InputError, ResourceError, TunerError

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.client.answer_values import Status
-from tuner.daemon import settings
-from tuner.daemon.settings import Settings, kept_settings, service_table
+from tuner.daemon import settings_file
+from tuner.daemon.settings import Settings
+from tuner.daemon.settings_file import kept_settings, service_table
 from tuner.daemon.tokens import Tokens
 from tuner.kernel_files.catalog import Catalog, ChangeWatcher, ReadFolder, user_directory, with_added
 from tuner.kernel_files.source_folder import kernels_root
@@ -39,14 +40,14 @@ class StartOptions:
         """The file that settings are read from; None where there is none, and all have their defaults."""
         if self.config is not None:
             return self.config
-        return settings.SYSTEM_FILE if settings.SYSTEM_FILE.exists() else None
+        return settings_file.SYSTEM_FILE if settings_file.SYSTEM_FILE.exists() else None
 
     @property
     def settings_name(self) -> str:
         """The file that settings are read from, for people."""
         if self.config is not None:
             return str(self.config.absolute())
-        system = settings.SYSTEM_FILE
+        system = settings_file.SYSTEM_FILE
         return str(system) if system.exists() else f"all defaults, as {system} is not there"
 
     def state_directory(self, settings: Settings) -> Path:
@@ -151,8 +152,8 @@ def in_force(what: str) -> str:
 
 
 def _read(file: Path | None) -> tuple[Settings, str]:
-    text = "" if file is None else settings.read_text(file)
-    return (Settings() if file is None else settings.parsed(text, file)), text
+    text = "" if file is None else settings_file.read_text(file)
+    return (Settings() if file is None else settings_file.parsed(text, file)), text
 
 
 def _with_kernels(settings: Settings, directories: tuple[Path, ...]) -> LoadedConfig:

@@ -17,7 +17,7 @@ from tuner.model.objective import COVERAGE
 from tuner.model.trial import GpuSetting
 from tuner.model.units import si, with_uncertainty
 from tuner.power.base import SensorInfo
-from tuner.search.request import LimitReachedError
+from tuner.search.option_checks import LimitReachedError
 
 Array = npt.NDArray[np.float64]
 

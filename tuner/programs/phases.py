@@ -22,8 +22,8 @@ from tuner.programs.beats import BEAT, Beats, most_slower, shows_beats
 from tuner.programs.measuring import ProgramMeasurer, ProgramRun
 from tuner.programs.program import Program
 from tuner.search.answer import TIMES_SCATTER, Outcome
+from tuner.search.option_checks import LimitReachedError
 from tuner.search.plan import SearchPlan
-from tuner.search.request import LimitReachedError
 from tuner.system.marks import ended
 
 # --- Windows of a run that goes on.

@@ -37,8 +37,9 @@ from tuner.programs.program import AS_FOUND, PROFILE, Program
 from tuner.recordings.values import RecordedKernel
 from tuner.search.answer import PAIRS, Outcome
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.option_checks import LimitReachedError
 from tuner.search.plan import SearchPlan, choose_run_clocks, choose_run_limits
-from tuner.search.request import LimitReachedError, SearchRequest
+from tuner.search.request import SearchRequest
 from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup
 from tuner.search.tuning import RunListener

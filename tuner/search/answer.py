@@ -38,8 +38,8 @@ from tuner.model.trial import (
 from tuner.model.units import percent_with_interval, si
 from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload, rank_in
+from tuner.search.option_checks import LimitReachedError
 from tuner.search.plan import SearchPlan
-from tuner.search.request import LimitReachedError
 from tuner.system.marks import mark
 
 # --- Contenders measured again, turn by turn; in a search of clocks with the neighbours of the best in clock.

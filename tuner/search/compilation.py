@@ -28,7 +28,7 @@ from tuner.search.candidates import (
     nothing_left,
     prepare,
 )
-from tuner.search.request import LimitReachedError, SearchLimits
+from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.space.search_view import Candidate
 
 # Candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable.

@@ -42,7 +42,8 @@ from tuner.model.errors import (
 from tuner.model.jobs import JobKind
 from tuner.model.records import RunStatus, measurement_record
 from tuner.search.job_messages import FORK, AttemptResult, AttemptSpec, AttemptStatus, EventWriter, parse_spec
-from tuner.search.request import SearchRequest, job_options
+from tuner.search.option_checks import job_options
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import tune
 from tuner.search.verification import measure_again

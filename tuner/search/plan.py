@@ -28,7 +28,8 @@ from tuner.model.run_document import RunConditions
 from tuner.model.trial import Measurement, Trial
 from tuner.power.base import SettableClocks, SettableLimits
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
-from tuner.search.request import AUTO_CLOCKS, SearchRequest, choose_clocks, choose_power_limits
+from tuner.search.option_checks import AUTO_CLOCKS, choose_clocks, choose_power_limits
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
 from tuner.space.large_spaces import LISTED
 from tuner.space.search_view import Payback, Policy, PriorRun

@@ -48,8 +48,8 @@ from tuner.search.answer import (
 from tuner.search.candidates import PreparedWorkload, as_declared, rank_in
 from tuner.search.compilation import Compilation
 from tuner.search.document import document
+from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.search.plan import SearchPlan, default_configuration, knowledge
-from tuner.search.request import LimitReachedError, SearchLimits
 from tuner.search.setup import MeasurementSetup
 from tuner.search.together import (
     MOST_PLACED,

@@ -18,7 +18,7 @@ from tuner.model.objective import NAMES, described
 from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName
 from tuner.model.typed import canonical
-from tuner.search.request import complaints as option_complaints
+from tuner.search.option_checks import complaints as option_complaints
 from tuner.system.untrusted.reading import line_of, load_toml, plain_line, read_text
 
 # --- The tables and keys of a sweep file; ``file`` reads and checks them.

@@ -35,7 +35,7 @@ from tuner.model.records import RunStatus, WorkloadName
 from tuner.model.run_document import AnalyticalDocument, TrialRecord
 from tuner.model.typed import UnfitError, canonical, document, typed
 from tuner.prediction.model import SelectionModel
-from tuner.search.request import check_options
+from tuner.search.option_checks import check_options
 
 # --- A snapshot of what replies are made of: stored answers, kernels, devices and settings.
 

@@ -12,7 +12,7 @@ from tuner.model.jobs import DeviceChoice, DeviceIdentity, Job, JobSpec, JobStat
 from tuner.model.options import METHODS, SINGLE
 from tuner.model.records import WorkloadName
 from tuner.model.typed import canonical
-from tuner.search.request import check_options, job_options
+from tuner.search.option_checks import check_options, job_options
 
 WITHDRAWN = "daemon.toml does not name it any more"
 """Reason to cancel a job of a set; a set that is named again is queued again."""
