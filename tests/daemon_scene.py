@@ -42,7 +42,7 @@ _LASTING = {
     "jobs": "SELECT id, 0, ordered FROM jobs",
 }
 _CHILD = "tuner.system.processes"  # what may hang lives in such a child
-_LAUNCHER = "tuner.search.job_process"  # and of what it forks
+_LAUNCHER = "tuner.search.fork_server"  # and of what it forks
 _ROLES = {"runner": "tuner.search.job_process", "guardian": "tuner.power.clocks.clockd"}
 _SETTINGS = """
 [service]

@@ -28,7 +28,7 @@ _OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
 
 IMPORTS = (
     *("tuner.cli.daemon", "tuner.daemon.start"),  # of a daemon
-    *("tuner.search.job_process", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
+    *("tuner.search.fork_server", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
     *(
         "tuner.cli.run",
         "tuner.cli.history",

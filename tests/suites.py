@@ -73,7 +73,7 @@ SUITES = {
     "faults": Suite(  # of daemons and of processes that hold clocks: killed, starved, flooded
         (
             *("power/clocks", "systemd"),
-            *_rooms("daemon/main.py daemon/service.py search/job_process.py search/job_launcher.py"),
+            *_rooms("daemon/main.py daemon/service.py search/fork_server.py search/job_launcher.py"),
             *_rooms("search/job_messages.py search/job_process.py"),
         ),
         (

@@ -59,7 +59,7 @@ DAEMON = (
     ("backlog", "stored_runs"),
     ("answers", "metrics"),
     ("jobs", "state"),
-    ("interface", "machine", "power_probe"),
+    ("interface", "machine", "power_probe", "settings_file"),
     ("installing", "settings", "tokens"),
 )
 CORE_OF_PLUGINS = {

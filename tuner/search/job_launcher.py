@@ -37,7 +37,7 @@ _OF_THE_SERVICE = (
 )  # of systemd, for the daemon alone
 _FORK_SERVER = (
     "import sys; sys.path[:] = sys.argv[3:];"
-    " from tuner.search.job_process import fork_jobs; fork_jobs(*map(int, sys.argv[1:3]))"
+    " from tuner.search.fork_server import main; main(*map(int, sys.argv[1:3]))"
 )
 _LINE_BYTES = 4096
 _LOG = logging.getLogger(__name__)
