@@ -153,9 +153,9 @@ def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.Monke
     """After its grace a process that is deaf to SIGTERM is killed, with what it started in its session."""
     started = played.folder / "started"
     deaf = "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    inner = f"open({str(started)!r}, 'x'); import time; time.sleep(600)"
-    child = f"p = subprocess.Popen([sys.executable, '-c', {inner!r}])"
-    script = f"{deaf}; {child}; open({str(played.folder / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
+    whole = f"open('pid', 'w').write(str(os.getpid())); os.rename('pid', {str(started)!r})"
+    inner = f"import os, time; os.chdir({str(played.folder)!r}); {whole}; time.sleep(600)"
+    script = f"{deaf}; subprocess.Popen([sys.executable, '-c', {inner!r}]).wait()"
     monkeypatch.setattr(job_workshop, "BOOT", script)
 
     async def killed() -> AttemptResult:
@@ -165,7 +165,7 @@ def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.Monke
         return await process.result()
 
     assert asyncio.run(killed()).status == "interrupted"
-    assert gone(int((played.folder / "pid").read_text()))
+    assert gone(int(started.read_text()))
 
 
 def test_a_killed_worker_costs_one_trial(played: Workshop) -> None:
