@@ -459,6 +459,8 @@ def measure(options: argparse.Namespace, document: dict[str, Any]) -> None:
         made = [pool.submit(partial(shortlist, case.spec, options.most)) for case in wanted]
         try:
             for case, short in zip(wanted, made, strict=True):
+                if time.monotonic() > end:
+                    raise FutureTimeoutError
                 try:
                     found = short.result(max(0.0, end - time.monotonic()))
                     row = contest(bench, workbench, answers, case, found)
