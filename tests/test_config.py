@@ -222,6 +222,27 @@ def test_the_stated_analytical_answer(load: Load) -> None:
     assert load(TEXT).stated(workload) is None
 
 
+@pytest.mark.parametrize(
+    ("left_out", "expected"),
+    [
+        ("P", {"P": 4, "L": 64, "mode": "slow"}),
+        ("L", {"P": 2, "L": 32, "mode": "slow"}),
+        ("PL", {"P": 4, "L": 64, "mode": "slow"}),
+        ("PLs", {"P": 4, "L": 64, "mode": "slow"}),
+        ("m", {"P": 2, "L": 64, "mode": "fast"}),
+    ],
+)
+def test_an_analytical_answer_takes_what_it_leaves_out_from_the_default(
+    load: Load, left_out: str, expected: dict[str, Any]
+) -> None:
+    """Expressions of [default] see the answer's own values: L is 16 P, whoever gives P."""
+    given = "".join(line for line in STATED.splitlines(keepends=True) if line[0] not in left_out)
+    text = TEXT.replace('L = "min(64, N // 2)"', 'L = "16 * P"').replace("[launch]\n", given)
+    kernel = load(text)
+    (answer,) = kernel.stated_answers(kernel.workload({"N": 128, "kind": "down"}), "")
+    assert dict(answer) == expected | {"shuffle": False}
+
+
 def test_the_default_as_analytical_answer(load: Load) -> None:
     """It is stated as [analytical] would state it, and the rules answer where it cannot be launched."""
     kernel = load(TEXT.replace('family = "scan"', 'family = "scan"\nanalytical = "default"'))

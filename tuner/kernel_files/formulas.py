@@ -1,11 +1,14 @@
 """Expressions and texts of a kernel file with their location, so that errors can name it."""
 
+import ast
+import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.expressions.callables import Expression
-from tuner.model.expressions.operations import NoValue
+from tuner.model.expressions.operations import NoValue, TroubleError
+from tuner.model.expressions.parser import MAX_DEPTH, RESERVED, syntax_tree
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]
@@ -159,28 +162,148 @@ class Template:
 
 
 def named(
-    at: Callable[[str], Location], table: str, texts: Mapping[str, TunableValue], allowed: Collection[str]
+    at: Callable[[str], Location],
+    table: str,
+    texts: Mapping[str, TunableValue],
+    allowed: Collection[str],
+    functions: dict[str, "NamedFunction"],
 ) -> dict[str, Formula]:
     """The named expressions of a table, as ``[derived]``; each may use ``allowed`` names and those above it.
 
+    Those with parameters come to ``functions``, which all may call. The value of each call is a named expression,
+    too, under a name that no file can have.
+
     Raises:
-        KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it.
+        KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it,
+            leaves out a parameter, or calls another with too few or too many values.
     """
     formulas: dict[str, Formula] = {}
-    for name, text in texts.items():
-        location = at(f"{table} {name}")
-        above = [*allowed, *formulas]
-        below = [other for other in texts if other not in formulas]
-        expression = _expression(location, str(text))
+    below = [signature(key)[0] for key in texts]
+    callables = {name for name, key in zip(below, texts, strict=True) if name != key}.union(functions)
+    for key, value in texts.items():
+        name, parameters = signature(key)
+        location, text = at(f"{table} {key}"), str(value)
+        calls = bool(callables) and not callables.isdisjoint(_WORD.findall(text))
+        names = _names_with_calls(location, text) if calls else _expression(location, text).names
         for other in below:
-            if other in expression.names:
+            if other in names:
                 where = "is this name itself" if other == name else "stands below"
-                raise location.error(
-                    f"expression {str(text)!r}: {other} {where}; a name may use those above it"
-                )
-        known_names(location, str(text), expression.names, above)
-        formulas[name] = Formula(location, expression, above)
+                raise location.error(f"expression {text!r}: {other} {where}; a name may use those above it")
+        known_names(location, text, names, [*allowed, *formulas, *functions, *parameters])
+        unused = [parameter for parameter in parameters if parameter not in names]
+        if unused:
+            raise location.error(f"expression {text!r}: does not use {', '.join(unused)}; leave it out")
+        of_calls = {} if parameters else formulas
+        expression = _without_calls(location, text, functions, of_calls) if calls else _expression(location, text)
+        if parameters:
+            functions[name] = NamedFunction(key, parameters, text)
+        else:
+            formulas[name] = Formula(location, expression, ())
+        below.remove(name)
     return formulas
+
+
+# --- Derived names with parameters. A call stands for a derived name of its own, which is evaluated once.
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_JOINT = "·"  # in names of calls and of their values: no file can have such a name
+MAX_CALLS = 1000
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A derived name with parameters: its key, as ``half(x)``, and its expression."""
+
+    key: str
+    parameters: tuple[str, ...]
+    text: str
+
+
+def signature(key: str) -> tuple[str, tuple[str, ...]]:
+    """Name and parameters of a key of ``[derived]``; most have none."""
+    name, *parameters = _WORD.findall(key)
+    return name, tuple(parameters)
+
+
+def _names_with_calls(location: Location, text: str) -> frozenset[str]:
+    try:
+        names = {node.id for node in ast.walk(syntax_tree(text)) if isinstance(node, ast.Name)}
+    except TroubleError as e:
+        raise location.error(f"expression {text!r}: {e}") from None
+    return frozenset(names - RESERVED)
+
+
+def _without_calls(
+    location: Location,
+    text: str,
+    functions: Mapping[str, NamedFunction],
+    formulas: dict[str, Formula],
+) -> Expression:
+    """An expression with names in place of its calls, whose values come to ``formulas``."""
+    try:
+        return Expression(ast.unparse(_Calls(location, functions, formulas).visit(syntax_tree(text))))
+    except RecursionError:
+        raise location.error(f"expression {text!r}: nested more than {MAX_DEPTH} levels deep") from None
+    except TroubleError as e:
+        raise location.error(f"expression {text!r}: {e}") from None
+    except ExpressionError as e:
+        raise location.error(e) from e
+
+
+class _Calls(ast.NodeTransformer):
+    """Puts names in the place of calls, and of parameters what is given for them."""
+
+    def __init__(
+        self,
+        location: Location,
+        functions: Mapping[str, NamedFunction],
+        formulas: dict[str, Formula],
+        given: Mapping[str, ast.expr] | None = None,
+        depth: int = 0,
+    ) -> None:
+        self._location = location
+        self._functions = functions
+        self._formulas = formulas
+        self._given = given or {}
+        self._depth = depth
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._functions:
+            raise TroubleError(f"{node.id} has parameters; write {self._functions[node.id].key}")
+        return self._given.get(node.id, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        values = [self.visit(argument) for argument in node.args]
+        function = self._functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if function is None:
+            return ast.Call(node.func, values, node.keywords)
+        if node.keywords or len(values) != len(function.parameters):
+            raise TroubleError(f"{ast.unparse(node)}: give one value for each name of {function.key}")
+        values = list(map(self._named, function.parameters, values))
+        words = [ast.unparse(node.func), *map(ast.unparse, values)]
+        name = _JOINT.join(words)
+        if name not in self._formulas:
+            given = dict(zip(function.parameters, values, strict=True))
+            inner = _Calls(self._location, self._functions, self._formulas, given, self._depth + 1)
+            self._add(name, inner.visit(syntax_tree(function.text)), f"{words[0]}({', '.join(words[1:])})")
+        return ast.Name(name)
+
+    def _named(self, parameter: str, value: ast.expr) -> ast.expr:
+        """A value as it stands, if that is a name or a whole number, or the name of what is computed first."""
+        if isinstance(value, ast.Name) or (isinstance(value, ast.Constant) and type(value.value) is int):
+            return value
+        text = ast.unparse(value)
+        same = (name for name, formula in self._formulas.items() if formula.expression.text == text)
+        name = next(same, None) or f"{parameter}{_JOINT}{len(self._formulas)}"
+        if name not in self._formulas:
+            self._add(name, value, text)
+        return ast.Name(name)
+
+    def _add(self, name: str, tree: ast.expr, shown: str) -> None:
+        if len(self._formulas) >= MAX_CALLS or self._depth > MAX_DEPTH:
+            raise TroubleError(f"more than {MAX_CALLS} names and calls, or calls in more than {MAX_DEPTH} others")
+        location = replace(self._location, key=f"{self._location.key}, of {shown}")
+        self._formulas[name] = Formula(location, _expression(location, ast.unparse(tree)), ())
 
 
 def parsed(location: Location, text: str, allowed: Collection[str]) -> Expression:
@@ -208,9 +331,10 @@ def known_names(location: Location, text: str, names: frozenset[str], allowed: C
         KernelFileError: one is not in ``allowed``.
     """
     for name in sorted(names.difference(allowed)):
-        listed = f"known here: {', '.join(allowed)}" if allowed else "no names are known here"
+        shown = [one for one in allowed if _JOINT not in one]
+        listed = f"known here: {', '.join(shown)}" if shown else "no names are known here"
         raise location.error(
-            f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, allowed)}"
+            f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, shown)}"
         )
 
 
