@@ -1,14 +1,13 @@
 """Expressions and texts of a kernel file with their location, so that errors can name it."""
 
-import ast
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.expressions.callables import Expression
-from tuner.model.expressions.operations import NoValue, TroubleError
-from tuner.model.expressions.parser import MAX_DEPTH, RESERVED, syntax_tree
+from tuner.model.expressions.operations import NoValue
+from tuner.model.expressions.parser import MAX_DEPTH, RESERVED
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]
@@ -170,43 +169,50 @@ def named(
 ) -> dict[str, Formula]:
     """The named expressions of a table, as ``[derived]``; each may use ``allowed`` names and those above it.
 
-    Those with parameters come to ``functions``, which all may call. The value of each call is a named expression,
-    too, under a name that no file can have.
+    Those with parameters come to ``functions``, which all may call. Each call is a named expression, too, and
+    stands before what it is part of, under a name that no file can have.
 
     Raises:
         KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it,
             leaves out a parameter, or calls another with too few or too many values.
     """
     formulas: dict[str, Formula] = {}
-    below = [signature(key)[0] for key in texts]
+    known = dict.fromkeys([*allowed, *functions])
+    below = {signature(key)[0]: None for key in texts}
     callables = {name for name, key in zip(below, texts, strict=True) if name != key}.union(functions)
     for key, value in texts.items():
         name, parameters = signature(key)
         location, text = at(f"{table} {key}"), str(value)
-        calls = bool(callables) and not callables.isdisjoint(_WORD.findall(text))
-        names = _names_with_calls(location, text) if calls else _expression(location, text).names
-        for other in below:
-            if other in names:
-                where = "is this name itself" if other == name else "stands below"
-                raise location.error(f"expression {text!r}: {other} {where}; a name may use those above it")
-        known_names(location, text, names, [*allowed, *formulas, *functions, *parameters])
+        words = _words(text) if callables else frozenset()
+        calls = not callables.isdisjoint(words)
+        names = words - RESERVED if calls else _expression(location, text).names
+        for other in below.keys() & names:
+            where = "is this name itself" if other == name else "stands below"
+            raise location.error(f"expression {text!r}: {other} {where}; a name may use those above it")
+        known_names(location, text, names, {**known, **dict.fromkeys(parameters)} if parameters else known)
         unused = [parameter for parameter in parameters if parameter not in names]
         if unused:
             raise location.error(f"expression {text!r}: does not use {', '.join(unused)}; leave it out")
-        of_calls = {} if parameters else formulas
-        expression = _without_calls(location, text, functions, of_calls) if calls else _expression(location, text)
+        if calls:
+            text = _Calls(location, functions, {} if parameters else formulas).named(text)
+        expression = _expression(location, text)
         if parameters:
-            functions[name] = NamedFunction(key, parameters, text)
+            functions[name] = NamedFunction(key, parameters, str(value))
         else:
             formulas[name] = Formula(location, expression, ())
-        below.remove(name)
+        known[name] = below.pop(name)
     return formulas
 
 
 # --- Derived names with parameters. A call stands for a derived name of its own, which is evaluated once.
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_JOINT = "·"  # in names of calls and of their values: no file can have such a name
+_JOINT = "·"  # in names of calls and of their values
+_NAME = re.compile(
+    rf"""(?<![\w.{_JOINT}])[A-Za-z_][\w{_JOINT}]*|"[^"]*"|'[^']*'"""
+)  # or text, which has no names
+_OPENING = re.compile(r"\s*\(")
+_PUNCTUATION = re.compile(r"""[()\[\],]|"[^"]*"|'[^']*'""")
+_PLAIN = re.compile(rf"\w+({_JOINT}\d+)?")
 MAX_CALLS = 1000
 
 
@@ -221,89 +227,94 @@ class NamedFunction:
 
 def signature(key: str) -> tuple[str, tuple[str, ...]]:
     """Name and parameters of a key of ``[derived]``; most have none."""
-    name, *parameters = _WORD.findall(key)
+    name, *parameters = re.findall(r"\w+", key)
     return name, tuple(parameters)
 
 
-def _names_with_calls(location: Location, text: str) -> frozenset[str]:
-    try:
-        names = {node.id for node in ast.walk(syntax_tree(text)) if isinstance(node, ast.Name)}
-    except TroubleError as e:
-        raise location.error(f"expression {text!r}: {e}") from None
-    return frozenset(names - RESERVED)
+def _words(text: str) -> frozenset[str]:
+    """The names in an expression, those of what it calls too."""
+    return frozenset(word for word in _NAME.findall(text) if word[0] not in "\"'")
 
 
-def _without_calls(
-    location: Location,
-    text: str,
-    functions: Mapping[str, NamedFunction],
-    formulas: dict[str, Formula],
-) -> Expression:
-    """An expression with names in place of its calls, whose values come to ``formulas``."""
-    try:
-        return Expression(ast.unparse(_Calls(location, functions, formulas).visit(syntax_tree(text))))
-    except RecursionError:
-        raise location.error(f"expression {text!r}: nested more than {MAX_DEPTH} levels deep") from None
-    except TroubleError as e:
-        raise location.error(f"expression {text!r}: {e}") from None
-    except ExpressionError as e:
-        raise location.error(e) from e
+def is_call(name: str) -> bool:
+    """True if a derived name stands for a call, or for a value of one."""
+    return _JOINT in name
 
 
-class _Calls(ast.NodeTransformer):
-    """Puts names in the place of calls, and of parameters what is given for them."""
+def uncalled(functions: Mapping[str, NamedFunction], tables: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """The keys of functions that none of the names in some tables is a call of."""
+    called = {name.partition(_JOINT)[0] for table in tables for name in filter(is_call, table)}
+    return tuple(function.key for name, function in functions.items() if name not in called)
 
-    def __init__(
-        self,
-        location: Location,
-        functions: Mapping[str, NamedFunction],
-        formulas: dict[str, Formula],
-        given: Mapping[str, ast.expr] | None = None,
-        depth: int = 0,
-    ) -> None:
-        self._location = location
-        self._functions = functions
-        self._formulas = formulas
-        self._given = given or {}
-        self._depth = depth
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in self._functions:
-            raise TroubleError(f"{node.id} has parameters; write {self._functions[node.id].key}")
-        return self._given.get(node.id, node)
+@dataclass(frozen=True)
+class _Calls:
+    """Puts names in the place of calls, whose values come to ``formulas``."""
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        values = [self.visit(argument) for argument in node.args]
-        function = self._functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
-        if function is None:
-            return ast.Call(node.func, values, node.keywords)
-        if node.keywords or len(values) != len(function.parameters):
-            raise TroubleError(f"{ast.unparse(node)}: give one value for each name of {function.key}")
-        values = list(map(self._named, function.parameters, values))
-        words = [ast.unparse(node.func), *map(ast.unparse, values)]
-        name = _JOINT.join(words)
-        if name not in self._formulas:
+    location: Location
+    functions: Mapping[str, NamedFunction]
+    formulas: dict[str, Formula]
+
+    def named(self, text: str, depth: int = 0) -> str:
+        """The text with a name for each call.
+
+        Raises:
+            KernelFileError: a call has too few or too many values, or there are too many calls.
+        """
+        if len(self.formulas) >= MAX_CALLS or depth > MAX_DEPTH:
+            raise self.location.error(f"more than {MAX_CALLS} names and calls, or {MAX_DEPTH} in each other")
+        parts, end = [], 0
+        for match in _NAME.finditer(text):
+            function = self.functions.get(match[0])
+            if function is None or match.start() < end:
+                continue
+            opening = _OPENING.match(text, match.end())
+            values, behind = _values(text, opening.end()) if opening else ([], match.end())
+            if len(values) != len(function.parameters):
+                call = text[match.start() : behind]
+                raise self.location.error(f"expression {text!r}: {call} is not of the form {function.key}")
+            named = (self.named(value.strip(), depth + 1) for value in values)
+            values = list(map(self._value, function.parameters, named))
+            parts += [text[end : match.start()], self._call(match[0], values, depth)]
+            end = behind
+        return "".join([*parts, text[end:]])
+
+    def _call(self, name: str, values: list[str], depth: int) -> str:
+        """The name of a call, which has one value wherever it stands."""
+        called = _JOINT.join([name, *values])
+        if called not in self.formulas:
+            function = self.functions[name]
             given = dict(zip(function.parameters, values, strict=True))
-            inner = _Calls(self._location, self._functions, self._formulas, given, self._depth + 1)
-            self._add(name, inner.visit(syntax_tree(function.text)), f"{words[0]}({', '.join(words[1:])})")
-        return ast.Name(name)
+            text = _NAME.sub(lambda match: given.get(match[0], match[0]), function.text)
+            self._add(called, self.named(text, depth + 1), f"{name}({', '.join(values)})")
+        return called
 
-    def _named(self, parameter: str, value: ast.expr) -> ast.expr:
-        """A value as it stands, if that is a name or a whole number, or the name of what is computed first."""
-        if isinstance(value, ast.Name) or (isinstance(value, ast.Constant) and type(value.value) is int):
-            return value
-        text = ast.unparse(value)
-        same = (name for name, formula in self._formulas.items() if formula.expression.text == text)
-        name = next(same, None) or f"{parameter}{_JOINT}{len(self._formulas)}"
-        if name not in self._formulas:
-            self._add(name, value, text)
-        return ast.Name(name)
+    def _value(self, parameter: str, text: str) -> str:
+        """A name or a whole number as it stands; of anything else a name."""
+        if _PLAIN.fullmatch(text):
+            return text
+        same = (name for name, formula in self.formulas.items() if formula.expression.text == text)
+        name = next(same, None) or f"{parameter}{_JOINT}{len(self.formulas)}"
+        if name not in self.formulas:
+            self._add(name, text, text)
+        return name
 
-    def _add(self, name: str, tree: ast.expr, shown: str) -> None:
-        if len(self._formulas) >= MAX_CALLS or self._depth > MAX_DEPTH:
-            raise TroubleError(f"more than {MAX_CALLS} names and calls, or calls in more than {MAX_DEPTH} others")
-        location = replace(self._location, key=f"{self._location.key}, of {shown}")
-        self._formulas[name] = Formula(location, _expression(location, ast.unparse(tree)), ())
+    def _add(self, name: str, text: str, shown: str) -> None:
+        location = replace(self.location, key=f"{self.location.key}, in {shown}")
+        self.formulas[name] = Formula(location, _expression(location, text), ())
+
+
+def _values(text: str, begin: int) -> tuple[list[str], int]:
+    """The values of a call that was opened, and where it ends."""
+    values, depth = [], 0
+    for match in _PUNCTUATION.finditer(text, begin):
+        if depth == 0 and match[0] in (",", ")"):
+            values.append(text[begin : match.start()])
+            begin = match.end()
+            if match[0] == ")":
+                break
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(match[0], 0)
+    return values, begin
 
 
 def parsed(location: Location, text: str, allowed: Collection[str]) -> Expression:
@@ -331,7 +342,7 @@ def known_names(location: Location, text: str, names: frozenset[str], allowed: C
         KernelFileError: one is not in ``allowed``.
     """
     for name in sorted(names.difference(allowed)):
-        shown = [one for one in allowed if _JOINT not in one]
+        shown = [one for one in allowed if not is_call(one)]
         listed = f"known here: {', '.join(shown)}" if shown else "no names are known here"
         raise location.error(
             f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, shown)}"

@@ -20,6 +20,7 @@ from tuner.kernel_files.formulas import (
     named,
     parsed,
     signature,
+    uncalled,
 )
 from tuner.kernel_files.input_reader import FileRecipe, InputRecipe, file_sha256, read_file, read_input
 from tuner.kernel_files.kernel_document import argument_key, read_document
@@ -481,6 +482,7 @@ class _Reader:
             symbols=reader.symbols(document.argument),
             options=self.options,
         ).launches(arguments)
+        loops = self.chains.loops([buffer.name for buffer in buffers], self.called)
         return Recipe(
             location=self.at("[kernel]"),
             name=self.name,
@@ -501,7 +503,7 @@ class _Reader:
             measured=self._measured(derived),
             buffers=buffers,
             stages=self.chains.checked(stages),
-            loops=self.chains.loops([buffer.name for buffer in buffers], self.called),
+            loops=loops,
             problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
@@ -510,6 +512,7 @@ class _Reader:
             leaves=self._size_condition("[kernel] leaves", document.kernel.leaves, derived),
             reference=reference,
             reference_files=files,
+            uncalled=uncalled(self.called, [derived, *(loop.derived for loop in loops.values())]),
         )
 
     @property
@@ -528,11 +531,20 @@ class _Reader:
             given = {name: value for name, value in values.items() if name != WHEN or name in self.declared}
             if not given:
                 raise self.at(table).error("holds nothing: give a tunable another value than in [default]")
-            default = self.document.default
-            if not default.keys() <= given.keys():  # in the order of [default], which has the other values
-                given = {**default, **given}
-            found[table] = tunables.assigned(given, table)
+            found[table] = tunables.assigned(self._with_default(given), table)
         return found
+
+    def _with_default(self, given: Mapping[str, TunableValue]) -> dict[str, TunableValue]:
+        """An answer with the values of [default] that it leaves out: above what stands below them there."""
+        default = self.document.default
+        left = {name: value for name, value in default.items() if name not in given}
+        order = [*default]
+        entries: dict[str, TunableValue] = {}
+        for name, value in given.items():
+            above = order[: order.index(name)] if name in default else []
+            entries |= {other: left[other] for other in above if other in left}
+            entries[name] = value
+        return entries | left
 
     def _stated_when(self, derived: Mapping[str, Formula]) -> dict[str, SizeCondition]:
         tables = {} if WHEN in self.declared else self._analytical

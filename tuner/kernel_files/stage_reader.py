@@ -73,9 +73,7 @@ class ChainReader:
         """The table of a loop."""
         return self._at("[launch]" if self._in_launch else f"[loop.{loop}]")
 
-    def loops(
-        self, buffers: Collection[str], functions: dict[str, NamedFunction]
-    ) -> dict[str, LoopRecipe]:
+    def loops(self, buffers: Collection[str], functions: dict[str, NamedFunction]) -> dict[str, LoopRecipe]:
         """The loops by name; their named expressions may call ``functions``.
 
         Raises:
