@@ -165,7 +165,7 @@ def named(
     table: str,
     texts: Mapping[str, TunableValue],
     allowed: Collection[str],
-    functions: dict[str, "NamedFunction"],
+    functions: "NamedFunctions",
 ) -> dict[str, Formula]:
     """The named expressions of a table, as ``[derived]``; each may use ``allowed`` names and those above it.
 
@@ -177,6 +177,7 @@ def named(
             leaves out a parameter, or calls another with too few or too many values.
     """
     formulas: dict[str, Formula] = {}
+    checked: dict[str, Formula] = {}  # calls in functions, which hold for whatever they are called with
     known = dict.fromkeys([*allowed, *functions])
     below = {signature(key)[0]: None for key in texts}
     callables = {name for name, key in zip(below, texts, strict=True) if name != key}.union(functions)
@@ -194,7 +195,7 @@ def named(
         if unused:
             raise location.error(f"expression {text!r}: does not use {', '.join(unused)}; leave it out")
         if calls:
-            text = _Calls(location, functions, {} if parameters else formulas).named(text)
+            text = _Calls(location, functions, checked if parameters else formulas).named(text)
         expression = _expression(location, text)
         if parameters:
             functions[name] = NamedFunction(key, parameters, str(value))
@@ -225,6 +226,14 @@ class NamedFunction:
     text: str
 
 
+class NamedFunctions(dict[str, NamedFunction]):
+    """Those of a file by their names, and how many names their calls took: little text can make very many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+
 def signature(key: str) -> tuple[str, tuple[str, ...]]:
     """Name and parameters of a key of ``[derived]``; most have none."""
     name, *parameters = re.findall(r"\w+", key)
@@ -252,7 +261,7 @@ class _Calls:
     """Puts names in the place of calls, whose values come to ``formulas``."""
 
     location: Location
-    functions: Mapping[str, NamedFunction]
+    functions: NamedFunctions
     formulas: dict[str, Formula]
 
     def named(self, text: str, depth: int = 0) -> str:
@@ -261,8 +270,8 @@ class _Calls:
         Raises:
             KernelFileError: a call has too few or too many values, or there are too many calls.
         """
-        if len(self.formulas) >= MAX_CALLS or depth > MAX_DEPTH:
-            raise self.location.error(f"more than {MAX_CALLS} names and calls, or {MAX_DEPTH} in each other")
+        if depth > MAX_DEPTH:
+            raise self.location.error(f"more than {MAX_DEPTH} calls in each other")
         parts, end = [], 0
         for match in _NAME.finditer(text):
             function = self.functions.get(match[0])
@@ -294,12 +303,15 @@ class _Calls:
         if _PLAIN.fullmatch(text):
             return text
         same = (name for name, formula in self.formulas.items() if formula.expression.text == text)
-        name = next(same, None) or f"{parameter}{_JOINT}{len(self.formulas)}"
+        name = next(same, None) or f"{parameter}{_JOINT}{self.functions.calls}"
         if name not in self.formulas:
             self._add(name, text, text)
         return name
 
     def _add(self, name: str, text: str, shown: str) -> None:
+        self.functions.calls += 1
+        if self.functions.calls > MAX_CALLS:
+            raise self.location.error(f"the file has more than {MAX_CALLS} calls, with those in other calls")
         location = replace(self.location, key=f"{self.location.key}, in {shown}")
         self.formulas[name] = Formula(location, _expression(location, text), ())
 

@@ -13,7 +13,7 @@ from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
 from tuner.kernel_files.formulas import (
     Formula,
     Location,
-    NamedFunction,
+    NamedFunctions,
     Template,
     derived_for,
     known_names,
@@ -435,7 +435,7 @@ class _Reader:
         self.sizes = read_sizes(document.problem, self.at)
         self.fixed = [*self.sizes, "batch"]
         self.row_names = row_names(document.argument)
-        self.called: dict[str, NamedFunction] = {}
+        self.called = NamedFunctions()
         derived = [name for name in document.derived if not signature(name)[1]]
         self.names = [*self.fixed, *self.declared, *derived, *self.functions, *self.row_names]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))

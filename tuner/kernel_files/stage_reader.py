@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE, found_command
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
-from tuner.kernel_files.formulas import Formula, Location, NamedFunction, Template, named
+from tuner.kernel_files.formulas import Formula, Location, NamedFunctions, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
     NONE,
@@ -73,7 +73,7 @@ class ChainReader:
         """The table of a loop."""
         return self._at("[launch]" if self._in_launch else f"[loop.{loop}]")
 
-    def loops(self, buffers: Collection[str], functions: dict[str, NamedFunction]) -> dict[str, LoopRecipe]:
+    def loops(self, buffers: Collection[str], functions: NamedFunctions) -> dict[str, LoopRecipe]:
         """The loops by name; their named expressions may call ``functions``.
 
         Raises:
