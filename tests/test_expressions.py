@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tuner.kernel_files.formulas import (
     MAX_CALLS,
-    Environment,
     Formula,
     Location,
     NamedFunctions,
@@ -272,10 +271,11 @@ def test_a_call_is_the_expression_with_the_values_in_it(
     """Wherever the values of its parameters exist; and so through another function."""
     body = re.sub(r"\b[bc]\b", lambda match: {"b": "x", "c": "y"}[match[0]], body)
     body = f"({body}) if x < y else y"
-    env: Environment = dict(zip(NAMES, row, strict=True))
+    env: dict[str, Any] = dict(zip(NAMES, row, strict=True))
     assume(ExpressionError not in (outcome(Expression(first), env), outcome(Expression(second), env)))
     put_in = re.sub(r"\b[xy]\b", lambda match: f"({first if match[0] == 'x' else second})", body)
     texts = {"f(x, y)": body, "g(u, v)": "f(v, u) if c == c else u", "z": f"g({second}, {first})"}
+    found: Any
     try:
         found = with_derived(env, named_of(texts))["z"]
     except KernelFileError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.expressions.callables import Expression
 from tuner.model.expressions.operations import NoValue
-from tuner.model.expressions.parser import MAX_DEPTH, RESERVED
+from tuner.model.expressions.parser import MAX_DEPTH, MAX_LENGTH, RESERVED
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]
@@ -186,8 +186,10 @@ def named(
         location, text = at(f"{table} {key}"), str(value)
         words = _words(text) if callables else frozenset()
         calls = not callables.isdisjoint(words)
+        if calls and len(text) > MAX_LENGTH:
+            raise location.error(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
         names = words - RESERVED if calls else _expression(location, text).names
-        for other in below.keys() & names:
+        for other in sorted(below.keys() & names):
             where = "is this name itself" if other == name else "stands below"
             raise location.error(f"expression {text!r}: {other} {where}; a name may use those above it")
         known_names(location, text, names, {**known, **dict.fromkeys(parameters)} if parameters else known)
@@ -208,11 +210,10 @@ def named(
 # --- Derived names with parameters. A call stands for a derived name of its own, which is evaluated once.
 
 _JOINT = "·"  # in names of calls and of their values
-_NAME = re.compile(
-    rf"""(?<![\w.{_JOINT}])[A-Za-z_][\w{_JOINT}]*|"[^"]*"|'[^']*'"""
-)  # or text, which has no names
+_TEXT = r"""|"[^"]*"|'[^']*'"""  # in which nothing is a name, and no parenthesis counts
+_NAME = re.compile(rf"(?<![\w.{_JOINT}])[A-Za-z_][\w{_JOINT}]*{_TEXT}")
 _OPENING = re.compile(r"\s*\(")
-_PUNCTUATION = re.compile(r"""[()\[\],]|"[^"]*"|'[^']*'""")
+_PUNCTUATION = re.compile(rf"[()\[\],]{_TEXT}")
 _PLAIN = re.compile(rf"\w+({_JOINT}\d+)?")
 MAX_CALLS = 1000
 
