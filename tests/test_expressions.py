@@ -21,7 +21,7 @@ from tuner.kernel_files.formulas import (
 )
 from tuner.model.errors import ExpressionError, KernelFileError
 from tuner.model.expressions.callables import Expression, is_free_name
-from tuner.model.expressions.parser import FUNCTIONS
+from tuner.model.expressions.parser import FUNCTIONS, MAX_LENGTH
 
 NAMES = ("a", "b", "c")
 
@@ -274,6 +274,7 @@ def test_a_call_is_the_expression_with_the_values_in_it(
     env: dict[str, Any] = dict(zip(NAMES, row, strict=True))
     assume(ExpressionError not in (outcome(Expression(first), env), outcome(Expression(second), env)))
     put_in = re.sub(r"\b[xy]\b", lambda match: f"({first if match[0] == 'x' else second})", body)
+    assume(len(put_in) <= MAX_LENGTH)
     texts = {"f(x, y)": body, "g(u, v)": "f(v, u) if c == c else u", "z": f"g({second}, {first})"}
     found: Any
     try:
