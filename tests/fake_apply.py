@@ -400,6 +400,7 @@ class FakeCompiler:
     """Compiles an entry to a kernel of its name, whatever its template arguments; keeps what it compiled."""
 
     nvrtc_version = GPU.runtime
+    closed = False
     compiled: list[str]
 
     def __init__(self, architecture: str) -> None:

@@ -198,6 +198,11 @@ class Compiler(AbstractContextManager["Compiler"]):
             raise result
         return result
 
+    @property
+    def closed(self) -> bool:
+        """True once it compiles nothing any more: after ``close``, or an interrupt of ``compile``."""
+        return self._closed
+
     def close(self) -> None:
         """End the children, those at work too; nothing is compiled afterwards."""
         with self._lock:

@@ -42,7 +42,8 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
     names = words.difference(*(declared for _, declared, _ in parts))
     if all(names.isdisjoint(functions) for _, _, functions in parts):
         return names  # no kernel: those take ten times as long to find as all else
-    return names.difference(function.name for function in global_functions("\n".join(texts)))
+    declaring = [text for text in texts if "__global__" in text or _mentions(text, tuple(names))]
+    return names.difference(function.name for function in global_functions("\n".join(declaring)))
 
 
 def _mentions(text: str, names: tuple[str, ...]) -> bool:
