@@ -400,19 +400,18 @@ class FakeCompiler:
     """Compiles an entry to a kernel of its name, whatever its template arguments; keeps what it compiled."""
 
     nvrtc_version = GPU.runtime
-    closed = False
     compiled: list[str]
+    interrupted: bool  # in the next compilation, which closes the compiler
 
     def __init__(self, architecture: str) -> None:
         assert architecture == LIMITS.architecture
-
-    def __enter__(self) -> "FakeCompiler":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+        self.closed = False
 
     def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
+        assert not self.closed
+        self.closed, FakeCompiler.interrupted = FakeCompiler.interrupted, False
+        if self.closed:
+            raise KeyboardInterrupt
         FakeCompiler.compiled += [stage.entry for stage in stages]
         return [
             CompiledStage(b"cubin", stage.entry.split("<")[0], Resources(32, architecture="sm_90"), "")
@@ -465,7 +464,7 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
         cp.seen(pointer.array, address)
         return address
 
-    FakeCompiler.compiled = []
+    FakeCompiler.compiled, FakeCompiler.interrupted = [], False
     patch.setattr(Pointer, "ptr", property(ptr))
     # cupy.ndarray allocates; views do not come this way
     patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)

@@ -48,6 +48,15 @@ def test_further_sizes(bench: Bench) -> None:
     assert FakeCompiler.compiled == ["sums<exclusive>", "sums<inclusive>"]
 
 
+def test_a_call_after_an_interrupted_one_compiles(bench: Bench) -> None:
+    """Ctrl-C ends the compiler and what it compiles, and a notebook goes on."""
+    x = bench.array(4, 8)
+    FakeCompiler.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        bench.apply("sums", x)
+    np.testing.assert_array_equal(bench.apply("sums", x), np.cumsum(x, axis=-1))
+
+
 def test_output_of_the_caller(bench: Bench) -> None:
     """An output array that is given is written to and returned."""
     for shape in ((3, 64), (64,)):
