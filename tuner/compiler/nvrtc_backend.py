@@ -585,13 +585,8 @@ def _names_of_symbols(stage: Stage) -> tuple[str, ...]:
 
 def served_architectures() -> tuple[str, ...]:
     """The architectures that an NVRTC of this machine compiles for, as ``sm_90``; none without NVRTC."""
-    cache, asked = CubinCache(default_directory()), dict[str, Child]()
-    try:
-        libraries = described(library_files(), cache, SERVER, asked)
-        libraries = libraries or described(LOADER_NAMES, cache, SERVER, asked)
-    finally:
-        for child in asked.values():
-            child.close()
+    cache = CubinCache(default_directory())
+    libraries = described(library_files(), cache, SERVER) or described(LOADER_NAMES, cache, SERVER)
     return tuple(
         f"sm_{number}" for number in sorted({number for each in libraries for number in each.architectures})
     )
@@ -629,12 +624,12 @@ def choose(
     architecture: str,
     libraries: Sequence[str | Path] | None,
     cache: CubinCache,
-    server: str,
-    asked: dict[str, Child],
+    server: str = SERVER,
+    asked: dict[str, Child] | None = None,
 ) -> Library:
     """The newest library that serves an architecture; the cache spares loading each to find out.
 
-    Children that had to load one live on in ``asked``, by its path.
+    Children that had to load one live on in ``asked``, by its path, if that is given.
 
     Raises:
         CompilerUnavailableError: none serves it; the message says what each serves.
@@ -660,18 +655,22 @@ def choose(
 
 
 def described(
-    libraries: Iterable[str | Path], cache: CubinCache, server: str, asked: dict[str, Child]
+    libraries: Iterable[str | Path], cache: CubinCache, server: str, asked: dict[str, Child] | None = None
 ) -> list[Library]:
     """The libraries that load, each file once; from memory where the file has not changed.
 
-    Children that had to load one live on in ``asked``, by its path.
+    Children that had to load one live on in ``asked``, by its path, if that is given.
     """
     remembered = cache.load_libraries()
 
     def ask(path: str) -> tuple[str, tuple[int, ...]]:
-        child = asked[path] = Child(server, path, name="compiler", whole=True)  # it may crash
-        version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
-        return version, architectures
+        with contextlib.ExitStack() as ends:
+            child = ends.enter_context(Child(server, path, name="compiler", whole=True))  # it may crash
+            version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
+            if asked is not None:
+                asked[path] = child
+                ends.pop_all()
+            return version, architectures
 
     def look(path: str) -> tuple[str, Library] | None:
         try:
