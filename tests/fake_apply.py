@@ -402,10 +402,15 @@ class FakeCompiler:
     nvrtc_version = GPU.runtime
     compiled: list[str]
     interrupted: bool  # in the next compilation, which closes the compiler
+    last: "FakeCompiler"
 
     def __init__(self, architecture: str) -> None:
         assert architecture == LIMITS.architecture
         self.closed = False
+        FakeCompiler.last = self
+
+    def close(self) -> None:
+        self.closed = True
 
     def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
         assert not self.closed

@@ -61,7 +61,11 @@ class DirectGpu:
         """For each stage, in order, the code or the error."""
         if self._compiler.closed:  # by an interrupt, after which a notebook goes on
             self._compiler = Compiler(self.limits.architecture)
-        return self._compiler.compile(stages)
+        try:
+            return self._compiler.compile(stages)
+        finally:
+            if any(stage.source.language == "triton" for stage in stages):
+                self._compiler.close()  # its children hold much memory, and stay for a minute
 
 
 class SteppedRun:
