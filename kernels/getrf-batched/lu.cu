@@ -86,8 +86,6 @@ __device__ __forceinline__ void factor(T* A, int* __restrict__ ipiv, int* __rest
                                        const T* from, bool turned) {
     using Here = Spread<T, n, P, W>;
     constexpr int R = Here::R, C = Here::C, width = 16 / sizeof(T), E = common_divisor(R, width);
-    constexpr int together = 8;       // elements of the pivot row
-    constexpr bool turns = W >= 4;  // columns through the registers, so that all steps have the same code
     __shared__ Scratch<T, n, P, W> scratch[G];
     __shared__ T staging[G * Here::staged];
 
@@ -112,30 +110,30 @@ __device__ __forceinline__ void factor(T* A, int* __restrict__ ipiv, int* __rest
     for (int i = t; i < n; i += Here::threads) own.place[i] = own.exchanged[i] = i;
     meet<Here::threads>();
     T l[R];
-#pragma unroll (turns ? 1 : C)
+#pragma unroll
     for (int c = 0; c < C; ++c) {
-        const int steps = n - c * W < W ? n - c * W : W, at = turns ? 0 : c, end = turns ? C - c : C;
+        const int steps = n - c * W < W ? n - c * W : W;
 #pragma unroll 1
         for (int w = 0; w < steps; ++w) {
             const int k = c * W + w;
             const bool mine = group == w;
             int pivot_row = 0;
             if (Here::warp_has(w)) {
-                const Pivot<T> pivot = find_pivot<P>(a[at], done, mine, own.place);
+                const Pivot<T> pivot = find_pivot<P>(a[c], done, mine, own.place);
                 pivot_row = pivot.row;
 #pragma unroll
                 for (int r = 0; r < R; ++r) {
                     const bool below = !(done >> r & 1) && Here::row(r) != pivot.row;
-                    l[r] = below ? a[at][r] * pivot.inverse : T(0);
+                    l[r] = below ? a[c][r] * pivot.inverse : T(0);
                 }
                 if (pivot.divides) {
 #pragma unroll
                     for (int r = 0; r < R; ++r)
-                        if (!(done >> r & 1) && Here::row(r) != pivot.row) l[r] = multiplier(a[at][r], pivot);
+                        if (!(done >> r & 1) && Here::row(r) != pivot.row) l[r] = multiplier(a[c][r], pivot);
                 }
 #pragma unroll
                 for (int r = 0; r < R; ++r)
-                    if (mine && !(done >> r & 1) && Here::row(r) != pivot.row) a[at][r] = l[r];
+                    if (mine && !(done >> r & 1) && Here::row(r) != pivot.row) a[c][r] = l[r];
                 if (mine) {
                     if constexpr (W > 1) store<R, E>(own.multipliers[k % 2] + lane * R, E, R, l);
                     if (lane == 0) {
@@ -154,13 +152,14 @@ __device__ __forceinline__ void factor(T* A, int* __restrict__ ipiv, int* __rest
                 load<R, E>(own.multipliers[k % 2] + lane * R, E, R, T(0), l);
             }
             const int owner = pivot_row % P, which = pivot_row / P;
-            T* passed = own.pivot_row[group];
+            T u[C + width];
             if constexpr (exchange == Exchange::shared) {
+                T* passed = own.pivot_row[group];
 #pragma unroll
                 for (int r = 0; r < R; ++r) {
                     if (Here::row(r) != pivot_row) continue;
 #pragma unroll
-                    for (int j = at / width * width; j < C; j += width) {
+                    for (int j = c / width * width; j < C; j += width) {
                         Pack<T, width> pack;
 #pragma unroll
                         for (int e = 0; e < width; ++e) pack.at[e] = j + e < C ? a[j + e < C ? j + e : 0][r] : T(0);
@@ -168,43 +167,27 @@ __device__ __forceinline__ void factor(T* A, int* __restrict__ ipiv, int* __rest
                     }
                 }
                 __syncwarp();
-            }
 #pragma unroll
-            for (int start = at / width * width; start < C; start += together) {
-                if (start >= end) break;
-                T u[together];
+                for (int j = c / width * width; j < C; j += width) {
+                    const auto pack = *reinterpret_cast<const Pack<T, width>*>(passed + j);
 #pragma unroll
-                for (int j = start; j < start + together && j < C; j += exchange == Exchange::shared ? width : 1) {
-                    if constexpr (exchange == Exchange::shared) {
-                        const auto pack = *reinterpret_cast<const Pack<T, width>*>(passed + j);
-#pragma unroll
-                        for (int e = 0; e < width; ++e) u[j - start + e] = pack.at[e];
-                    } else {
-                        T element = a[j][0];
-#pragma unroll
-                        for (int r = 1; r < R; ++r) element = r == which ? a[j][r] : element;
-                        u[j - start] = __shfl_sync(kAllLanes, element, owner, P);
-                    }
+                    for (int e = 0; e < width; ++e) u[j + e] = pack.at[e];
                 }
+            } else {
 #pragma unroll
-                for (int j = start; j < start + together && j < C; ++j) {
-                    if (j < at) continue;
-                    if (j >= end) break;
-                    const T factor = j == at && group <= w ? T(0) : u[j - start];  // the column is done
+                for (int j = c; j < C; ++j) {
+                    T element = a[j][0];
 #pragma unroll
-                    for (int r = 0; r < R; ++r) a[j][r] -= l[r] * factor;
+                    for (int r = 1; r < R; ++r) element = r == which ? a[j][r] : element;
+                    u[j] = __shfl_sync(kAllLanes, element, owner, P);
                 }
             }
+            if (group <= w) u[c] = T(0);  // the column is done
             if (lane == owner) done |= 1 << which;
-        }
-        if constexpr (turns) {
 #pragma unroll
-            for (int r = 0; r < R; ++r) {
-                const T first = a[0][r];
+            for (int j = c; j < C; ++j)
 #pragma unroll
-                for (int j = 1; j < C; ++j) a[j - 1][r] = a[j][r];
-                a[C - 1][r] = first;
-            }
+                for (int r = 0; r < R; ++r) a[j][r] -= l[r] * u[j];
         }
     }
     int place[R];

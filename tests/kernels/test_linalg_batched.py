@@ -182,13 +182,12 @@ ROWS = {
             (
                 [At(37)],
                 [
-                    ("a[j][r] -= l[r] * factor", "a[j][r] += l[r] * factor"),
-                    ("group <= w ? T(0)", "group < w ? T(0)"),
+                    ("a[j][r] -= l[r] * u[j]", "a[j][r] -= l[r] * u[c]"),
+                    ("if (group <= w) u[c]", "if (group < w) u[c]"),
                     ("done |= 1 << which", "done |= 2 << which"),
                     ("own.place[pivot.row] = k;", "own.place[pivot.row] = pivot.row;"),
                     ("from = own.place[pivot.row]", "from = pivot.row"),
                     ("own.exchanged[from] = moved", "own.exchanged[from] = from"),
-                    ("a[C - 1][r] = first", "a[C - 1][r] = a[0][r]"),
                     ("if (other > top) top", "if (other < top) top"),
                     ("i < n && j < n ? own", "i < n && j < n - 1 ? own"),
                     ("e < count; e += team", "e < count - 1; e += team"),
