@@ -20,9 +20,10 @@ struct alignas(16) Scratch {
 };
 
 // The largest element of a column among the rows that are not done; of equal ones LAPACK's first. Called by whole warps.
+//   alone  the warp has no other problem
 //   mine   this lane's group has the column; others get an answer that means nothing
 //   place  where LAPACK has a row
-template <int P, class T, int R>
+template <int P, bool alone, class T, int R>
 __device__ __forceinline__ Pivot<T> find_pivot(const T (&column)[R], int done, bool mine, const int* place) {
     const int lane = threadIdx.x % P, shift = threadIdx.x % kWarp / P * P;
     constexpr unsigned lanes = P == kWarp ? kAllLanes : (1u << P % kWarp) - 1;
@@ -32,11 +33,7 @@ __device__ __forceinline__ Pivot<T> find_pivot(const T (&column)[R], int done, b
         keys[r] = done >> r & 1 ? -1 : leading(column[r]);
         top = keys[r] > top ? keys[r] : top;
     }
-#pragma unroll
-    for (int d = P / 2; d > 0; d /= 2) {
-        const int other = __shfl_xor_sync(kAllLanes, top, d, P);
-        if (other > top) top = other;
-    }
+    top = alone ? largest_of<kWarp>(mine ? top : -1) : largest_of<P>(top);
     T value = 1;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -119,7 +116,7 @@ __device__ __forceinline__ void factor(T* A, int* __restrict__ ipiv, int* __rest
             const bool mine = group == w;
             int pivot_row = 0;
             if (Here::warp_has(w)) {
-                const Pivot<T> pivot = find_pivot<P>(a[c], done, mine, own.place);
+                const Pivot<T> pivot = find_pivot<P, kWarp <= Here::threads>(a[c], done, mine, own.place);
                 pivot_row = pivot.row;
 #pragma unroll
                 for (int r = 0; r < R; ++r) {

@@ -188,7 +188,7 @@ ROWS = {
                     ("own.place[pivot.row] = k;", "own.place[pivot.row] = pivot.row;"),
                     ("from = own.place[pivot.row]", "from = pivot.row"),
                     ("own.exchanged[from] = moved", "own.exchanged[from] = from"),
-                    ("if (other > top) top", "if (other < top) top"),
+                    ("leading(column[r])", "leading(column[0])"),
                     ("i < n && j < n ? own", "i < n && j < n - 1 ? own"),
                     ("e < count; e += team", "e < count - 1; e += team"),
                 ],
