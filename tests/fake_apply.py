@@ -401,17 +401,22 @@ class FakeCompiler:
 
     nvrtc_version = GPU.runtime
     compiled: list[str]
+    interrupted: bool  # in the next compilation, which closes the compiler
+    last: "FakeCompiler"
 
     def __init__(self, architecture: str) -> None:
         assert architecture == LIMITS.architecture
+        self.closed = False
+        FakeCompiler.last = self
 
-    def __enter__(self) -> "FakeCompiler":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def close(self) -> None:
+        self.closed = True
 
     def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
+        assert not self.closed
+        self.closed, FakeCompiler.interrupted = FakeCompiler.interrupted, False
+        if self.closed:
+            raise KeyboardInterrupt
         FakeCompiler.compiled += [stage.entry for stage in stages]
         return [
             CompiledStage(b"cubin", stage.entry.split("<")[0], Resources(32, architecture="sm_90"), "")
@@ -464,7 +469,7 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
         cp.seen(pointer.array, address)
         return address
 
-    FakeCompiler.compiled = []
+    FakeCompiler.compiled, FakeCompiler.interrupted = [], False
     patch.setattr(Pointer, "ptr", property(ptr))
     # cupy.ndarray allocates; views do not come this way
     patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)

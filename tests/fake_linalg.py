@@ -159,17 +159,12 @@ class HostCompiler:
     """Makes kernels that run on the host; keeps the entries."""
 
     nvrtc_version = GPU.runtime
+    closed = False
     compiled: list[str]
     cp: LinalgCupy
 
     def __init__(self, architecture: str) -> None:
         assert architecture == LIMITS.architecture
-
-    def __enter__(self) -> "HostCompiler":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
         return [self._compiled(stage) for stage in stages]

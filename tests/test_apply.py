@@ -19,10 +19,11 @@ from fake_cupy import CUDADriverError, DeviceArray
 import tuner
 from tuner.application import keys
 from tuner.application.calls import Application
+from tuner.devices.cuda.direct import DirectGpu
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
-from tuner.model.plan import Workload
+from tuner.model.plan import Language, Source, Stage, Workload
 
 # --- what it runs ---------------------------------------------------------------------------------
 
@@ -46,6 +47,25 @@ def test_further_sizes(bench: Bench) -> None:
     assert FakeCompiler.compiled == ["sums<exclusive>"]
     bench.apply("sums", x, N=64, dtype="float32")
     assert FakeCompiler.compiled == ["sums<exclusive>", "sums<inclusive>"]
+
+
+def test_a_call_after_an_interrupted_one_compiles(bench: Bench) -> None:
+    """Ctrl-C ends the compiler and what it compiles, and a notebook goes on."""
+    x = bench.array(4, 8)
+    FakeCompiler.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        bench.apply("sums", x)
+    np.testing.assert_array_equal(bench.apply("sums", x), np.cumsum(x, axis=-1))
+
+
+@pytest.mark.parametrize(("language", "ended"), [("cuda", False), ("triton", True)])
+def test_children_of_triton_do_not_outlive_a_call(bench: Bench, language: Language, ended: bool) -> None:
+    """Those of NVRTC wait for the next call, for two seconds; Triton's would for a minute."""
+    gpu, one = DirectGpu(bench.cp, 0), (1, 1, 1)
+    stage = Stage("sums", Source("k", "", language=language), "sums", (), one, one, 0, ())
+    for _ in range(2):
+        gpu.compile([stage])
+        assert FakeCompiler.last.closed == ended
 
 
 def test_output_of_the_caller(bench: Bench) -> None:

@@ -69,7 +69,7 @@ def test_sizes_of_another_kernel_name_it() -> None:
 
 
 def test_only_kernels_that_extend_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look for one that takes other sizes reads the files that name the kernel, and misses none."""
+    """To look for one that takes other sizes reads files that name the kernel, until one takes them."""
     read: list[str] = []
 
     def load(path: Path) -> KernelFile:
@@ -78,6 +78,8 @@ def test_only_kernels_that_extend_are_read(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("tuner.kernel_files.catalog.load_kernel_file", load)
     assert Catalog.load().workload("fft:N=1000").kernel == "fft-any"
+    assert set(read) == {"fft", "fft-any"}
+    assert Catalog.load().workload("fft:N=9001").kernel == "fft-long"  # the last one
     few = set(read)
     kernels = Catalog.load().kernels
     assert few >= {"fft", *(name for name, kernel in kernels.items() if "fft" in kernel.recipe.extends)}

@@ -286,6 +286,14 @@ def test_names_stand_for_their_expressions(tmp_path: Path) -> None:
         assert plan.stages == other.stages
 
 
+def test_names_of_a_loop_call_those_of_the_file(tmp_path: Path) -> None:
+    """With what changes from step to step, and with what does not."""
+    text = with_names(NAMED.replace("k * B", "times(k)").replace("left + B", "times(2) + left - times(1)"))
+    text = text.replace("[loop.columns]\n", '[derived]\n"times(x)" = "x * B"\n[loop.columns]\n')
+    for plan, other in zip(plans_of(tmp_path, LU), plans_of(tmp_path, text), strict=True):
+        assert plan.stages == other.stages
+
+
 def test_names_of_the_only_launch(tmp_path: Path) -> None:
     """They follow the steps in blocks and shared bytes, too; what is the same in all is evaluated once."""
     names = (

@@ -221,6 +221,7 @@ def test_macros_that_others_define() -> None:
         ('n = "int64 = N"', 'n = "uint64 = N"', 0, "Warning: "),
         ("[tunables]", "[tunables]\nidle = [1, 2]", 0, "[tunables] idle: nothing uses it"),
         ("[default]", "[derived]\nhalf = 'N // 2'\n[default]", 0, "[derived] half: nothing uses it"),
+        ("[default]", "[derived]\n'half(x)' = 'x // 2'\n[default]", 0, "[derived] half(x): nothing uses it"),
         ("kernel.entry", 'kernel.options = ["-DIDLE=1"]\nkernel.entry', 0, "no source uses the macro IDLE"),
     ],
 )

@@ -453,6 +453,16 @@ def test_an_interrupted_compilation_leaves_nothing_at_work(bench: Bench, error: 
         compiler.compile([stage("other")])
 
 
+def test_who_said_what_a_library_serves_compiles(new_bench: Bench) -> None:
+    """A child that had to load the library that is taken does the first work; the others end at once."""
+    with new_bench.compiler(libraries=("old.so", "newest.so")) as compiler:
+        children = dict(new_bench.lines())
+        compiler.compile([stage("f")])
+        assert new_bench.lines() == [("compile:f", children["describe:newest.so"])]
+        assert gone(children["describe:old.so"])
+    assert gone(children["describe:newest.so"])
+
+
 def test_the_newest_library_that_serves_the_architecture_is_taken(new_bench: Bench) -> None:
     """Versions compare as numbers, and an old architecture gets the library that still serves it."""
     libraries = ("old.so", "newest.so", "new.so")

@@ -203,6 +203,17 @@ def test_a_default_takes_derived_names_of_the_tunables_above(load: Load) -> None
         load(text.replace('L = "min(64, N // 2)"', 'L = "half + G"'))
 
 
+def test_calls_of_derived_names(load: Load) -> None:
+    """A file that calls a derived name with parameters is as one that has the expression in full."""
+    kernel = load(TEXT)
+    per = '"per(x, y)" = "ceil_div(x, y)"\nG = "per(N, P * L)"'
+    other = load(TEXT.replace('G = "ceil_div(N, P * L)"', per))
+    workload = kernel.workload({"N": 64, "kind": "up"})
+    assert list(other.space(workload)) == list(kernel.space(workload))
+    for configuration in kernel.space(workload):
+        assert other.launches(workload, configuration) == kernel.launches(workload, configuration)
+
+
 STATED = """[analytical]
 P = 2
 L = "64 if N > 64 else 32"
@@ -220,6 +231,27 @@ def test_the_stated_analytical_answer(load: Load) -> None:
     assert stated is not None
     assert dict(stated) == {"P": 2, "L": 32, "shuffle": False, "mode": "slow"}
     assert load(TEXT).stated(workload) is None
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"),
+    [
+        ("P", {"P": 4, "L": 64, "mode": "slow"}),
+        ("L", {"P": 2, "L": 32, "mode": "slow"}),
+        ("PL", {"P": 4, "L": 64, "mode": "slow"}),
+        ("PLs", {"P": 4, "L": 64, "mode": "slow"}),
+        ("m", {"P": 2, "L": 64, "mode": "fast"}),
+    ],
+)
+def test_an_analytical_answer_takes_what_it_leaves_out_from_the_default(
+    load: Load, left_out: str, expected: dict[str, Any]
+) -> None:
+    """Expressions of [default] see the answer's own values: L is 16 P, whoever gives P."""
+    given = "".join(line for line in STATED.splitlines(keepends=True) if line[0] not in left_out)
+    text = TEXT.replace('L = "min(64, N // 2)"', 'L = "16 * P"').replace("[launch]\n", given)
+    kernel = load(text)
+    (answer,) = kernel.stated_answers(kernel.workload({"N": 128, "kind": "down"}), "")
+    assert dict(answer) == expected | {"shuffle": False}
 
 
 def test_the_default_as_analytical_answer(load: Load) -> None:

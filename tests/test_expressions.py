@@ -1,16 +1,27 @@
 """The language of kernel files: what it computes, what it refuses, and that it cannot be abused."""
 
 import pickle
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tuner.model.errors import ExpressionError
+from tuner.kernel_files.formulas import (
+    MAX_CALLS,
+    Formula,
+    Location,
+    NamedFunctions,
+    is_call,
+    named,
+    with_derived,
+)
+from tuner.model.errors import ExpressionError, KernelFileError
 from tuner.model.expressions.callables import Expression, is_free_name
-from tuner.model.expressions.parser import FUNCTIONS
+from tuner.model.expressions.parser import FUNCTIONS, MAX_LENGTH
 
 NAMES = ("a", "b", "c")
 
@@ -244,3 +255,63 @@ def test_names_a_file_may_give() -> None:
     """Words of the language and of Python are not free names."""
     assert is_free_name("P")
     assert not any(is_free_name(name) for name in ("min", "true", "if", "a b", "2x", "é", ""))
+
+
+# --- named expressions with parameters -----------------------------------------------------------
+
+
+def named_of(texts: Mapping[str, str]) -> dict[str, Formula]:
+    return named(lambda key: Location("some.toml", key), "[derived]", texts, NAMES, NamedFunctions())
+
+
+@given(numbers(), numbers(), numbers(), st.tuples(*[st.integers(-9, 70)] * 3))
+def test_a_call_is_the_expression_with_the_values_in_it(
+    body: str, first: str, second: str, row: tuple[int, int, int]
+) -> None:
+    """Wherever the values of its parameters exist; and so through another function."""
+    body = re.sub(r"\b[bc]\b", lambda match: {"b": "x", "c": "y"}[match[0]], body)
+    body = f"({body}) if x < y else y"
+    env: dict[str, Any] = dict(zip(NAMES, row, strict=True))
+    assume(ExpressionError not in (outcome(Expression(first), env), outcome(Expression(second), env)))
+    put_in = re.sub(r"\b[xy]\b", lambda match: f"({first if match[0] == 'x' else second})", body)
+    assume(len(put_in) <= MAX_LENGTH)
+    texts = {"f(x, y)": body, "g(u, v)": "f(v, u) if c == c else u", "z": f"g({second}, {first})"}
+    found: Any
+    try:
+        found = with_derived(env, named_of(texts))["z"]
+    except KernelFileError:
+        found = ExpressionError
+    assert found == outcome(Expression(put_in), env)
+
+
+def test_a_call_is_evaluated_once() -> None:
+    """However often it stands in a table, and so is each of its values."""
+    texts = {
+        "f(x)": "x * x",
+        "p": "f(a + b) + f(a + b) + f( 3)",
+        "q": "-f(a + b)",
+        "r": "f(f(3))",
+        "s": "f(p)",
+    }
+    formulas = named_of(texts)
+    values = with_derived({"a": 1, "b": 2}, formulas)
+    assert [values[name] for name in "pqrs"] == [27, -9, 81, 729]
+    assert len([name for name in formulas if is_call(name)]) == 5  # a + b, f of it, of 3, of that, and of p
+    again = pickle.loads(pickle.dumps(formulas["p"].expression))  # noqa: S301 - made on this line
+    assert again.evaluate(values) == 27
+
+
+@pytest.mark.parametrize("value", ["'x, )' if a == b else 'f(x'", "'x' if b in (a, 2) else ')'", '"x"'])
+def test_values_with_texts_and_lists(value: str) -> None:
+    """Commas, parentheses and names count only where they belong to the call."""
+    values = with_derived({"a": 1, "b": 2}, named_of({"f(x)": "x if x != 'x' else 'x'", "z": f"f({value})"}))
+    assert values["z"] == Expression(value).evaluate({"a": 1, "b": 2})
+
+
+def test_little_text_cannot_make_many_calls() -> None:
+    """Each function calls the one above twice, with other values: doublings end at a limit."""
+    texts = {"f0(x)": "x + 1"} | {f"f{n}(x)": f"f{n - 1}(2 * x) + f{n - 1}(2 * x + 1)" for n in range(1, 40)}
+    with pytest.raises(KernelFileError, match=f"has more than {MAX_CALLS} calls"):
+        named_of(texts)
+    with pytest.raises(KernelFileError, match="more than 60 calls in each other"):
+        named_of({"f(x)": "x", "z": "f(" * 99 + "a" + ")" * 99})

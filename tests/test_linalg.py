@@ -72,12 +72,15 @@ def test_cholesky_names_the_first_matrix_that_fails(cp: LinalgCupy) -> None:
 def test_lu(either: LinalgCupy, lead: tuple[int, ...], m: int, n: int) -> None:
     """Factors and pivots are SciPy's, of square matrices and others."""
     a = random(*lead, m, n)
-    factors, pivots = linalg.lu_factor(either.asarray(a))
-    assert near(factors, each(lambda one: scipy.linalg.lu_factor(one)[0], a))
-    assert pivots.dtype == np.int32
     flat = a.reshape(-1, m, n)
     right = np.array([scipy.linalg.lu_factor(one)[1] for one in flat])
-    assert np.array_equal(pivots, right.reshape(*lead, min(m, n)))
+    columns = either.asarray(np.ascontiguousarray(a.swapaxes(-1, -2))).swapaxes(-1, -2)
+    for held in (either.asarray(a), columns):
+        factors, pivots = linalg.lu_factor(held)
+        assert near(factors, each(lambda one: scipy.linalg.lu_factor(one)[0], a))
+        assert pivots.dtype == np.int32
+        assert np.array_equal(pivots, right.reshape(*lead, min(m, n)))
+        assert np.array_equal(held, a)  # it is read where it is
     for found, place in zip(linalg.lu(either.asarray(a)), range(3), strict=True):
         assert near(found, each(lambda one, place=place: scipy.linalg.lu(one)[place], a))
     p, lower, upper = linalg.lu(either.asarray(a), p_indices=True)

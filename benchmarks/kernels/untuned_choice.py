@@ -11,7 +11,9 @@ row, as a CUDA graph. Every answer of these rounds is checked. Each row is store
     python benchmarks/kernels/untuned_choice.py --out some.json --only tridiag-wm scan-lf --which full
     python benchmarks/kernels/untuned_choice.py --show benchmarks/results/untuned-choice-h200.json
 
-With ``--first-calls 3`` fresh processes, without cached code, also say what the first untuned call takes.
+With ``--first-calls 3`` fresh processes, without and with cached code, say instead what first calls take:
+
+    python benchmarks/kernels/untuned_choice.py --first-calls 3 --out benchmarks/results/first-calls-h200.json
 """
 
 import argparse
@@ -23,7 +25,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another class before Python 3.11
 from dataclasses import dataclass, replace
@@ -395,30 +397,35 @@ FIRST = """
 import json, sys, time
 import tuner, cupy as cp
 name = sys.argv[1]
-n = 1000
+def dominant(n):
+    a = cp.full((n, n), 0.5, "float32")
+    a[cp.arange(n), cp.arange(n)] = n
+    return a
 call = {
     "scan": lambda n: tuner.scan.cumsum(cp.ones((64, n), "float32"), axis=1),
     "tridiagonal": lambda n: tuner.tridiagonal.solve(*(cp.full((64, n), v, "float32") for v in (1, 4, 1, 1))),
     "fft": lambda n: tuner.fft.fft(cp.ones((64, n), "complex64")),
+    "linalg.cholesky": lambda n: tuner.linalg.cholesky(dominant(n)),
+    "linalg.solve": lambda n: tuner.linalg.solve(dominant(n), cp.ones((n, 4), "float32")),
+    "linalg.qr": lambda n: tuner.linalg.qr(dominant(n)),
 }[name]
 (cp.ones(8, "float32") + cp.ones(8, "float32")).sum().get()
-cp.full((64, n), 1, "float32"), cp.ones((64, n), "complex64")
-getattr(tuner, name)
+cp.full((64, 8), 1, "float32"), cp.ones((64, 8), "complex64"), dominant(8)
+getattr(tuner, name.partition(".")[0])
 def timed(n):
     cp.cuda.runtime.deviceSynchronize()
     begin = time.perf_counter()
     call(n)
     cp.cuda.runtime.deviceSynchronize()
     return time.perf_counter() - begin
-first, again, other = timed(n), timed(n), timed(1001)
+first, again, other = timed(1000), timed(1000), timed(1001)
 print(json.dumps({"first_s": first, "again_s": again, "other_length_s": other}))
 """
 
 
-def first_calls(repeats: int) -> list[dict[str, Any]]:
+def first_calls(repeats: int) -> Iterator[dict[str, Any]]:
     """Seconds of first calls without and with cached code, each in a process of its own."""
-    rows = []
-    for name in ("scan", "tridiagonal", "fft"):
+    for name in ("scan", "tridiagonal", "fft", "linalg.cholesky", "linalg.solve", "linalg.qr"):
         for _ in range(repeats):
             with TemporaryDirectory() as folder:
                 folders = {f"XDG_{kind}_HOME": folder for kind in ("CACHE", "DATA", "CONFIG", "STATE")}
@@ -433,18 +440,20 @@ def first_calls(repeats: int) -> list[dict[str, Any]]:
                     if made.returncode:
                         print(made.stderr, flush=True)
                         continue
-                    rows.append({"call": f"tuner.{name}", "cached_code": cached, **json.loads(made.stdout)})
-                    print(rows[-1], flush=True)
-    return rows
+                    yield {"call": f"tuner.{name}", "cached_code": cached, **json.loads(made.stdout)}
 
 
 def measure(options: argparse.Namespace, document: dict[str, Any]) -> None:
     """Measure until all is done or the time is over; what was measured is in the document, and stored."""
+    if options.first_calls:
+        document["first_calls"] = []
+        for row in first_calls(options.first_calls):
+            document["first_calls"].append(row)
+            save(options.out, document)
+            print(row, flush=True)
+        return
     end = time.monotonic() + options.seconds
     bench = opened()
-    if options.first_calls:
-        document["first_calls"] = first_calls(options.first_calls)
-        save(options.out, document)
     workbench, answers = Workbench(bench), UntunedAnswers()
     wanted = [
         case
@@ -491,7 +500,7 @@ def main() -> None:
     parser.add_argument("--which", nargs="*", default=["full", "small"], choices=["full", "small"])
     parser.add_argument("--most", type=int, default=120, help="configurations of a case")
     parser.add_argument("--seconds", type=float, default=1500, help="after which no case is begun")
-    parser.add_argument("--first-calls", type=int, default=0, help="processes for first calls of each kind")
+    parser.add_argument("--first-calls", type=int, default=0, help="processes of each kind")
     parser.add_argument("--show", type=Path, help="a result, instead of measuring")
     options = parser.parse_args()
     if options.show is not None:

@@ -39,6 +39,18 @@ __device__ __forceinline__ void exchange_rows(T (&a)[n][n], int k, int row) {
     }
 }
 
+template <int n, class T>
+__device__ __forceinline__ void transpose(T (&a)[n][n]) {
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+#pragma unroll
+        for (int i = 0; i < j; ++i) {
+            const T upper = a[j][i];
+            a[j][i] = a[i][j];
+            a[i][j] = upper;
+        }
+}
+
 // Factors a matrix, whose rows are exchanged as LAPACK does it: a[j][i] is in row i, column j. `rows` is LAPACK's ipiv, from 0.
 // Returns the number of the first pivot that is zero, from 1, else 0.
 template <int n, class T>
@@ -118,15 +130,16 @@ struct Matrices<T, n, true> {
 
 // Factors one problem in each of G threads.
 template <class T, int n, int G, bool staged>
-__device__ __forceinline__ void factor_each(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info,
-                                            int batch, int first_row) {
+__device__ __forceinline__ void factor_each(T* A, int* __restrict__ ipiv, int* __restrict__ info, int batch,
+                                            int first_row, const T* from, bool turned) {
     using Memory = Matrices<T, n, staged>;
     __shared__ Pack<T, kWide<T>> staging[G / kWarp][Memory::packs];
     const int problem = blockIdx.x * G + threadIdx.x, lane = threadIdx.x % kWarp, first = problem - lane;
     T* const tile = staging[threadIdx.x / kWarp][0].at;
     T a[n][n];
     T(&all)[n * n] = reinterpret_cast<T(&)[n * n]>(a);
-    Memory::load(A + (size_t)first * n * n, lane, batch - first, tile, all);
+    Memory::load(from + (size_t)first * n * n, lane, batch - first, tile, all);
+    if (turned) transpose(a);
     int rows[n];
     const int first_zero = factor_alone(a, rows);
     Memory::store(A + (size_t)first * n * n, lane, batch - first, tile, all);

@@ -40,6 +40,31 @@ struct Spread {
             }
     }
 
+    // Reads the team's problems, `room` of which exist, from row-major matrices, those that share a warp through shared
+    // memory. `staging` is that of `store`.
+    __device__ __forceinline__ void load_turned(const T* from, int room, T* staging) {
+        const int t = threadIdx.x % team, own = t / threads;
+        const T* rows = from;
+        if constexpr (in_warp) {
+            for (int e = t; e < room * n * n; e += team) {
+                const int i = e / n, j = e % n + skew(i);
+                staging[i * n + (j < n ? j : j - n)] = from[e];
+            }
+            __syncwarp();
+            rows = staging + own * n * n;
+        }
+#pragma unroll
+        for (int c = 0; c < C; ++c)
+#pragma unroll
+            for (int r = 0; r < R; ++r) {
+                const int i = row(r), j = column(c), place = j + (in_warp ? skew(own * n + i) : 0);
+                at[c][r] = own < room && i < n && j < n ? rows[i * n + (place < n ? place : place - n)] : T(i == j);
+            }
+    }
+
+    // Where row i begins: so that lanes read a column from different banks.
+    static __device__ __forceinline__ int skew(int i) { return n % 2 == 0 ? i % n : 0; }
+
     // Writes the team's problems, `room` of which exist, from `to` on: through shared memory, so that accesses are of
     // whole lines. The rows go to those that `place` tells. `staging` has `staged` elements for each problem.
     __device__ __forceinline__ void store(T* to, int room, const int (&place)[R], T* staging) const {

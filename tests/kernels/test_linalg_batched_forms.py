@@ -1,5 +1,6 @@
 """What one batched kernel of dense linear algebra has alone: forms, and LAPACK's answers to bad matrices."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from host_build import ADDRESSES, CHECKED
 from linalg_batched import EDGES, plan_with
 from linalg_runs import DTYPES, SMALL, getf2, lapack, on_host
 from numpy.typing import NDArray
+
+from tuner.model.plan import Scalar
 
 ALONE: dict[str, int | str] = {"P": 1, "W": 1, "G": 32, "exchange": "none", "blocks": 1}
 
@@ -61,6 +64,23 @@ def test_tensor_cores_compile(architecture: str, algorithm: str, cubins: Path) -
     """For the first devices that have them."""
     plans = [plan_with("gemm", n, "float64", algorithm=algorithm) for n in (20, 64)]
     runs.check_compiles(plans, architecture, cubins, lean=False)
+
+
+@on_host
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_row_major_matrices_are_factored(dtype: str) -> None:
+    """Of a thread, a warp and several warps; with pivots from 0, as functions of arrays ask for them."""
+    for n in (5, 8, 13, 16, 27, 32, 37, 64):
+        plan = plan_with("getrf", n, dtype, 5)
+        (stage,) = plan.stages
+        numbered, *rest = (Scalar("int32", 0), Scalar("uint64", 0), Scalar("bool", 1))
+        arguments = (*stage.arguments[:-3], numbered, *rest)
+        turned = replace(plan, stages=(stage.changed(arguments=arguments),))
+        columns = inputs_of(plan)["A"]
+        for flags in (CHECKED, ADDRESSES):
+            found = runs.answered(turned, {"A": np.ascontiguousarray(np.swapaxes(columns, 1, 2))}, flags)
+            found["ipiv"] += 1
+            assert runs.judged(plan, {"A": columns}, found).ok, (n, flags)
 
 
 def potf2(matrix: NDArray[Any]) -> tuple[NDArray[Any], int]:
@@ -251,6 +271,17 @@ def test_ties_and_singular_matrices_end_as_in_lapack(n: int, values: dict[str, i
         assert outputs["info"][b] == info, b
         np.testing.assert_array_equal(outputs["A"][b], factors, str(b))
     assert (outputs["info"] > 0).tolist() == [False, False, True, True, True, True, False]
+
+
+@on_host
+def test_pivots_that_differ_in_their_last_bits_are_the_largest() -> None:
+    """Of one lane, and of several: more bits than a first look compares."""
+    n = 37
+    given = np.random.default_rng(n).uniform(-1, 1, (9, n, n))
+    given[:, :, 0] = np.copysign(1 + 2.0**-40 * np.abs(given[:, :, 0]), given[:, :, 0])
+    given[::2, :16, 0] /= 2
+    found = batched.factored(plan_with("getrf", n, "float64", len(given)), given)["ipiv"]
+    assert found[:, 0].tolist() == (np.abs(given[:, :, 0]).argmax(axis=1) + 1).tolist()
 
 
 @on_host

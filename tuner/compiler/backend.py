@@ -72,6 +72,12 @@ class CompileChildren:
         finally:
             self._give_back(child)
 
+    def adopt(self, child: Child) -> None:
+        """Have a child that was started elsewhere, with the same server and library, wait for work."""
+        with self._changed:
+            self._children.add(child)
+        self._give_back(child)
+
     def close(self) -> None:
         """End all children, those at work too; none starts afterwards."""
         with self._changed:

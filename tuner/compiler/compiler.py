@@ -108,6 +108,9 @@ class Compiler(AbstractContextManager["Compiler"]):
         server: ``module:callable`` that makes of a library of NVRTC what compiles in the children.
         idle_s: time without work after which a child ends; of each backend its own if not given.
 
+    Attributes:
+        closed: it compiles nothing any more: after ``close``, or an interrupt of ``compile``.
+
     Raises:
         CompilerUnavailableError: no NVRTC serves the architecture.
     """
@@ -133,7 +136,7 @@ class Compiler(AbstractContextManager["Compiler"]):
         )
         self.nvrtc_version = nvrtc.version
         self._backends: dict[str, Backend] = {"cuda": nvrtc}
-        self._closed = False
+        self.closed = False
         self._lock = threading.Lock()
         self._under_way: dict[str, Future[Output | CompileError]] = {}
 
@@ -201,7 +204,7 @@ class Compiler(AbstractContextManager["Compiler"]):
     def close(self) -> None:
         """End the children, those at work too; nothing is compiled afterwards."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             backends = list(self._backends.values())
         for backend in backends:
             backend.close()
@@ -213,7 +216,7 @@ class Compiler(AbstractContextManager["Compiler"]):
         language = stage.source.language
         with self._lock:
             if language not in self._backends:
-                if self._closed:
+                if self.closed:
                     raise CompilerUnavailableError("this compiler is closed")
                 if language not in BACKENDS:
                     raise CompilerUnavailableError(f"nothing here compiles {language}")

@@ -489,8 +489,15 @@ class NvrtcBackend(Backend):
         server: str = SERVER,
         idle_s: float | None = None,
     ) -> None:
-        self._library = choose(architecture, libraries, cache, server)
-        super().__init__(architecture, jobs, self._library.path, server=server, idle_s=idle_s)
+        asked: dict[str, Child] = {}
+        try:
+            self._library = choose(architecture, libraries, cache, server, asked)
+            super().__init__(architecture, jobs, self._library.path, server=server, idle_s=idle_s)
+            if self._library.path in asked:
+                self._children.adopt(asked.pop(self._library.path))
+        finally:
+            for child in asked.values():
+                child.close()
         self._headers = ToolkitHeaders(self._library.version)
         self._checked: set[str] = set()  # sources
 
@@ -614,9 +621,15 @@ class Library:
 
 
 def choose(
-    architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache, server: str = SERVER
+    architecture: str,
+    libraries: Sequence[str | Path] | None,
+    cache: CubinCache,
+    server: str = SERVER,
+    asked: dict[str, Child] | None = None,
 ) -> Library:
     """The newest library that serves an architecture; the cache spares loading each to find out.
+
+    Children that had to load one live on in ``asked``, by its path, if that is given.
 
     Raises:
         CompilerUnavailableError: none serves it; the message says what each serves.
@@ -625,9 +638,9 @@ def choose(
     if match is None:
         raise CompilerUnavailableError(f"{architecture!r} is not a real architecture such as sm_90")
     number = int(match[1])
-    candidates = described(nvrtc.library_files() if libraries is None else libraries, cache, server)
+    candidates = described(nvrtc.library_files() if libraries is None else libraries, cache, server, asked)
     if libraries is None and not any(number in library.architectures for library in candidates):
-        candidates += described(nvrtc.LOADER_NAMES, cache, server)
+        candidates += described(nvrtc.LOADER_NAMES, cache, server, asked)
     serving = [library for library in candidates if number in library.architectures]
     if not serving:
         listed = "; ".join(
@@ -641,15 +654,29 @@ def choose(
     return max(serving, key=lambda library: library.order)
 
 
-def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
-    """The libraries that load, each file once; from memory where the file has not changed."""
+def described(
+    libraries: Iterable[str | Path], cache: CubinCache, server: str, asked: dict[str, Child] | None = None
+) -> list[Library]:
+    """The libraries that load, each file once; from memory where the file has not changed.
+
+    Children that had to load one live on in ``asked``, by its path, if that is given.
+    """
     remembered = cache.load_libraries()
+
+    def ask(path: str) -> tuple[str, tuple[int, ...]]:
+        with contextlib.ExitStack() as ends:
+            child = ends.enter_context(Child(server, path, name="compiler", whole=True))  # it may crash
+            version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
+            if asked is not None:
+                asked[path] = child
+                ends.pop_all()
+            return version, architectures
 
     def look(path: str) -> tuple[str, Library] | None:
         try:
             status = Path(path).stat() if os.sep in path else None
             stamp = f"{path} {status.st_size} {status.st_mtime_ns}" if status else ""
-            version, architectures = remembered[stamp] if stamp in remembered else _ask(path, server)
+            version, architectures = remembered[stamp] if stamp in remembered else ask(path)
         except (OSError, CompilerUnavailableError, ChildError) as error:
             _log.info("NVRTC %s: %s", path, error)
             return None
@@ -663,10 +690,3 @@ def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -
     if learnt != remembered:
         cache.store_libraries(learnt)
     return [library for _, library in found]
-
-
-def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
-    """Load a library in a child, which may crash, and have it describe itself."""
-    with Child(server, path, name=path) as child:
-        version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
-        return version, architectures

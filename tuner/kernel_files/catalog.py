@@ -632,10 +632,12 @@ class Catalog:
         try:
             workload = at(kernel)
         except InputError as error:
-            extending = self._extending(kernel)
-            other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
-            if other is not None:
-                return self.workload_of(other, at)
+            refusals: dict[str, InputError] = {}
+            for other in self._extending(kernel):
+                refusal = _refusal(other, at)
+                if refusal is None:
+                    return self.workload_of(other, at)
+                refusals[other.name] = refusal
             if not isinstance(error, UnknownNameError):
                 raise
             others = [other.name for other in self._same_problem(kernel) if _refusal(other, at) is None]
@@ -643,18 +645,18 @@ class Catalog:
                 raise UnknownNameError(
                     f"{error}, or take {' or '.join(others)}, which solves this too"
                 ) from error
-            if not extending:
+            if not refusals:
                 raise
-            refusals = "; ".join(str(_refusal(candidate, at)) for candidate in extending)
-            names = ", ".join(candidate.name for candidate in extending)
-            raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
-        better = self._extending(kernel) if kernel.leaves(workload) else []
+            told, names = "; ".join(map(str, refusals.values())), ", ".join(refusals)
+            raise UnknownNameError(f"{error}. Other sizes are those of {names}: {told}") from error
+        better = self._extending(kernel) if kernel.leaves(workload) else ()
         return next((at(other) for other in better if _refusal(other, at) is None), workload)
 
-    def _extending(self, kernel: KernelFile) -> list[KernelFile]:
-        names = sorted(_perhaps_extending(self.kernels, kernel.name))
-        found = (self.kernels[name] for name in names if name in self.kernels)
-        return [candidate for candidate in found if kernel.name in candidate.recipe.extends]
+    def _extending(self, kernel: KernelFile) -> Iterator[KernelFile]:
+        """Those that extend a kernel, each read when it is its turn: mostly the first one takes the sizes."""
+        for name in sorted(_perhaps_extending(self.kernels, kernel.name)):
+            if name in self.kernels and kernel.name in self.kernels[name].recipe.extends:
+                yield self.kernels[name]
 
     def _same_problem(self, kernel: KernelFile) -> list[KernelFile]:
         """Other kernels of the same built-in problem, of tridiagonal systems those with the same boundary."""

@@ -1,11 +1,13 @@
 """Expressions and texts of a kernel file with their location, so that errors can name it."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.expressions.callables import Expression
 from tuner.model.expressions.operations import NoValue
+from tuner.model.expressions.parser import MAX_DEPTH, MAX_LENGTH, RESERVED
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]
@@ -159,28 +161,173 @@ class Template:
 
 
 def named(
-    at: Callable[[str], Location], table: str, texts: Mapping[str, TunableValue], allowed: Collection[str]
+    at: Callable[[str], Location],
+    table: str,
+    texts: Mapping[str, TunableValue],
+    allowed: Collection[str],
+    functions: "NamedFunctions",
 ) -> dict[str, Formula]:
     """The named expressions of a table, as ``[derived]``; each may use ``allowed`` names and those above it.
 
+    Those with parameters come to ``functions``, which all may call. Each call is a named expression, too, and
+    stands before what it is part of, under a name that no file can have.
+
     Raises:
-        KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it.
+        KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it,
+            leaves out a parameter, or calls another with too few or too many values.
     """
     formulas: dict[str, Formula] = {}
-    for name, text in texts.items():
-        location = at(f"{table} {name}")
-        above = [*allowed, *formulas]
-        below = [other for other in texts if other not in formulas]
-        expression = _expression(location, str(text))
-        for other in below:
-            if other in expression.names:
-                where = "is this name itself" if other == name else "stands below"
-                raise location.error(
-                    f"expression {str(text)!r}: {other} {where}; a name may use those above it"
-                )
-        known_names(location, str(text), expression.names, above)
-        formulas[name] = Formula(location, expression, above)
+    checked: dict[str, Formula] = {}  # calls in functions, which hold for whatever they are called with
+    known = dict.fromkeys([*allowed, *functions])
+    below = {signature(key)[0]: None for key in texts}
+    callables = {name for name, key in zip(below, texts, strict=True) if name != key}.union(functions)
+    for key, value in texts.items():
+        name, parameters = signature(key)
+        location, text = at(f"{table} {key}"), str(value)
+        words = _words(text) if callables else frozenset()
+        calls = not callables.isdisjoint(words)
+        if calls and len(text) > MAX_LENGTH:
+            raise location.error(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
+        names = words - RESERVED if calls else _expression(location, text).names
+        for other in sorted(below.keys() & names):
+            where = "is this name itself" if other == name else "stands below"
+            raise location.error(f"expression {text!r}: {other} {where}; a name may use those above it")
+        known_names(location, text, names, {**known, **dict.fromkeys(parameters)} if parameters else known)
+        unused = [parameter for parameter in parameters if parameter not in names]
+        if unused:
+            raise location.error(f"expression {text!r}: does not use {', '.join(unused)}; leave it out")
+        if calls:
+            text = _Calls(location, functions, checked if parameters else formulas).named(text)
+        expression = _expression(location, text)
+        if parameters:
+            functions[name] = NamedFunction(key, parameters, str(value))
+        else:
+            formulas[name] = Formula(location, expression, ())
+        known[name] = below.pop(name)
     return formulas
+
+
+# --- Derived names with parameters. A call stands for a derived name of its own, which is evaluated once.
+
+_JOINT = "·"  # in names of calls and of their values
+_TEXT = r"""|"[^"]*"|'[^']*'"""  # in which nothing is a name, and no parenthesis counts
+_NAME = re.compile(rf"(?<![\w.{_JOINT}])[A-Za-z_][\w{_JOINT}]*{_TEXT}")
+_OPENING = re.compile(r"\s*\(")
+_PUNCTUATION = re.compile(rf"[()\[\],]{_TEXT}")
+_PLAIN = re.compile(rf"\w+({_JOINT}\d+)?")
+MAX_CALLS = 1000
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A derived name with parameters: its key, as ``half(x)``, and its expression."""
+
+    key: str
+    parameters: tuple[str, ...]
+    text: str
+
+
+class NamedFunctions(dict[str, NamedFunction]):
+    """Those of a file by their names, and how many names their calls took: little text can make very many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+
+def signature(key: str) -> tuple[str, tuple[str, ...]]:
+    """Name and parameters of a key of ``[derived]``; most have none."""
+    name, *parameters = re.findall(r"\w+", key)
+    return name, tuple(parameters)
+
+
+def _words(text: str) -> frozenset[str]:
+    """The names in an expression, those of what it calls too."""
+    return frozenset(word for word in _NAME.findall(text) if word[0] not in "\"'")
+
+
+def is_call(name: str) -> bool:
+    """True if a derived name stands for a call, or for a value of one."""
+    return _JOINT in name
+
+
+def uncalled(functions: Mapping[str, NamedFunction], tables: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """The keys of functions that none of the names in some tables is a call of."""
+    called = {name.partition(_JOINT)[0] for table in tables for name in filter(is_call, table)}
+    return tuple(function.key for name, function in functions.items() if name not in called)
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Puts names in the place of calls, whose values come to ``formulas``."""
+
+    location: Location
+    functions: NamedFunctions
+    formulas: dict[str, Formula]
+
+    def named(self, text: str, depth: int = 0) -> str:
+        """The text with a name for each call.
+
+        Raises:
+            KernelFileError: a call has too few or too many values, or there are too many calls.
+        """
+        if depth > MAX_DEPTH:
+            raise self.location.error(f"more than {MAX_DEPTH} calls in each other")
+        parts, end = [], 0
+        for match in _NAME.finditer(text):
+            function = self.functions.get(match[0])
+            if function is None or match.start() < end:
+                continue
+            opening = _OPENING.match(text, match.end())
+            values, behind = _values(text, opening.end()) if opening else ([], match.end())
+            if len(values) != len(function.parameters):
+                call = text[match.start() : behind]
+                raise self.location.error(f"expression {text!r}: {call} is not of the form {function.key}")
+            named = (self.named(value.strip(), depth + 1) for value in values)
+            values = list(map(self._value, function.parameters, named))
+            parts += [text[end : match.start()], self._call(match[0], values, depth)]
+            end = behind
+        return "".join([*parts, text[end:]])
+
+    def _call(self, name: str, values: list[str], depth: int) -> str:
+        """The name of a call, which has one value wherever it stands."""
+        called = _JOINT.join([name, *values])
+        if called not in self.formulas:
+            function = self.functions[name]
+            given = dict(zip(function.parameters, values, strict=True))
+            text = _NAME.sub(lambda match: given.get(match[0], match[0]), function.text)
+            self._add(called, self.named(text, depth + 1), f"{name}({', '.join(values)})")
+        return called
+
+    def _value(self, parameter: str, text: str) -> str:
+        """A name or a whole number as it stands; of anything else a name."""
+        if _PLAIN.fullmatch(text):
+            return text
+        same = (name for name, formula in self.formulas.items() if formula.expression.text == text)
+        name = next(same, None) or f"{parameter}{_JOINT}{self.functions.calls}"
+        if name not in self.formulas:
+            self._add(name, text, text)
+        return name
+
+    def _add(self, name: str, text: str, shown: str) -> None:
+        self.functions.calls += 1
+        if self.functions.calls > MAX_CALLS:
+            raise self.location.error(f"the file has more than {MAX_CALLS} calls, with those in other calls")
+        location = replace(self.location, key=f"{self.location.key}, in {shown}")
+        self.formulas[name] = Formula(location, _expression(location, text), ())
+
+
+def _values(text: str, begin: int) -> tuple[list[str], int]:
+    """The values of a call that was opened, and where it ends."""
+    values, depth = [], 0
+    for match in _PUNCTUATION.finditer(text, begin):
+        if depth == 0 and match[0] in (",", ")"):
+            values.append(text[begin : match.start()])
+            begin = match.end()
+            if match[0] == ")":
+                break
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(match[0], 0)
+    return values, begin
 
 
 def parsed(location: Location, text: str, allowed: Collection[str]) -> Expression:
@@ -208,9 +355,10 @@ def known_names(location: Location, text: str, names: frozenset[str], allowed: C
         KernelFileError: one is not in ``allowed``.
     """
     for name in sorted(names.difference(allowed)):
-        listed = f"known here: {', '.join(allowed)}" if allowed else "no names are known here"
+        shown = [one for one in allowed if not is_call(one)]
+        listed = f"known here: {', '.join(shown)}" if shown else "no names are known here"
         raise location.error(
-            f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, allowed)}"
+            f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, shown)}"
         )
 
 

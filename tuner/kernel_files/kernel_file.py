@@ -153,7 +153,8 @@ class Assignment:
     """A configuration in the making.
 
     Attributes:
-        env: the sizes, the batch, and of every tunable so far its value or what stands for it.
+        env: the sizes, the batch, and of every tunable so far its value or what stands for it; with derived
+            names of these.
     """
 
     def __init__(self, recipe: Recipe, workload: Workload) -> None:
@@ -185,9 +186,11 @@ class Assignment:
                 )
             if isinstance(formula, str):
                 value: TunableValue = formula
-            else:  # the derived names that it uses need no tunable that is still to come
-                derived = derived_for(formula.expression.names, recipe.derived)
-                value = formula.value(with_derived(self.env, derived))
+            else:  # the derived names that it uses need no tunable still to come, and stay as they are
+                for other, derived in derived_for(formula.expression.names, recipe.derived).items():
+                    if other not in self.env:
+                        self.env[other] = derived.value_or_none(self.env)
+                value = formula.value(self.env)
             if value not in recipe.tunables[name]:
                 listed = ", ".join(map(str, recipe.tunables[name]))
                 raise Location(path, f"{table} {name}").error(

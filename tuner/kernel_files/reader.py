@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
-from tuner.kernel_files.formulas import Formula, Location, Template, derived_for, known_names, named, parsed
+from tuner.kernel_files.formulas import (
+    Formula,
+    Location,
+    NamedFunctions,
+    Template,
+    derived_for,
+    known_names,
+    named,
+    parsed,
+    signature,
+    uncalled,
+)
 from tuner.kernel_files.input_reader import FileRecipe, InputRecipe, file_sha256, read_file, read_input
 from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, check_in_place, check_rows, constants, row_names
@@ -424,7 +435,9 @@ class _Reader:
         self.sizes = read_sizes(document.problem, self.at)
         self.fixed = [*self.sizes, "batch"]
         self.row_names = row_names(document.argument)
-        self.names = [*self.fixed, *self.declared, *document.derived, *self.functions, *self.row_names]
+        self.called = NamedFunctions()
+        derived = [name for name in document.derived if not signature(name)[1]]
+        self.names = [*self.fixed, *self.declared, *derived, *self.functions, *self.row_names]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.chains = ChainReader(self.at, document, self.names)
         self._check_names()
@@ -469,6 +482,7 @@ class _Reader:
             symbols=reader.symbols(document.argument),
             options=self.options,
         ).launches(arguments)
+        loops = self.chains.loops([buffer.name for buffer in buffers], self.called)
         return Recipe(
             location=self.at("[kernel]"),
             name=self.name,
@@ -489,7 +503,7 @@ class _Reader:
             measured=self._measured(derived),
             buffers=buffers,
             stages=self.chains.checked(stages),
-            loops=self.chains.loops([buffer.name for buffer in buffers]),
+            loops=loops,
             problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
@@ -498,6 +512,7 @@ class _Reader:
             leaves=self._size_condition("[kernel] leaves", document.kernel.leaves, derived),
             reference=reference,
             reference_files=files,
+            uncalled=uncalled(self.called, [derived, *(loop.derived for loop in loops.values())]),
         )
 
     @property
@@ -517,9 +532,21 @@ class _Reader:
         for table, values in self._analytical.items():
             given = {name: value for name, value in values.items() if name != WHEN or name in self.declared}
             if not given:
-                raise self.at(table).error("holds nothing: give every tunable a value")
-            found[table] = tunables.assigned(given, table)
+                raise self.at(table).error("holds nothing: give a tunable another value than in [default]")
+            found[table] = tunables.assigned(self._with_default(given), table)
         return found
+
+    def _with_default(self, given: Mapping[str, TunableValue]) -> dict[str, TunableValue]:
+        """An answer with the values of [default] that it leaves out: above what stands below them there."""
+        default = self.document.default
+        left = {name: value for name, value in default.items() if name not in given}
+        order = [*default]
+        entries: dict[str, TunableValue] = {}
+        for name, value in given.items():
+            above = order[: order.index(name)] if name in default else []
+            entries |= {other: left[other] for other in above if other in left}
+            entries[name] = value
+        return entries | left
 
     def _stated_when(self, derived: Mapping[str, Formula]) -> dict[str, SizeCondition]:
         tables = {} if WHEN in self.declared else self._analytical
@@ -560,7 +587,7 @@ class _Reader:
         tables: dict[str, Iterable[str]] = {
             "problem.sizes": self.sizes,
             **{declaration.table: [] for declaration in self.declared.values()},
-            "derived": self.document.derived,
+            "derived": [signature(key)[0] for key in self.document.derived],
             "argument": self.row_names,
         }
         for name, declaration in self.declared.items():
@@ -568,6 +595,10 @@ class _Reader:
         for table, names in tables.items():
             for name in names:
                 self._take(self.at(f"[{table}] {name}"), name, f"[{table}]", owners)
+        for key in self.document.derived:
+            own = dict(owners)
+            for name in signature(key)[1]:
+                self._take(self.at(f"[derived] {key}, {name}"), name, key, own)
         for loop, loop_table in self.chains.tables.items():
             own, table = dict(owners), self.chains.location(loop).key
             self._take(self.at(f"{table} index"), loop_table.index, f"the index of {table}", own)
@@ -583,7 +614,7 @@ class _Reader:
 
     def _derived(self) -> dict[str, Formula]:
         allowed = [*self.fixed, *self.declared]
-        derived = named(self.at, "[derived]", self.document.derived, allowed)
+        derived = named(self.at, "[derived]", self.document.derived, allowed, self.called)
         allowed += derived
         for name, function in self.functions.items():
             derived[name] = Formula(self.at(name), PythonExpression(function, allowed, name), allowed)

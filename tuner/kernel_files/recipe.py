@@ -354,7 +354,8 @@ class Recipe:
     before them. ``work`` is None where the file states
     none, and ``place`` the tunables that say where a workload runs beside others, where these are searched.
     ``extends`` names kernels that this one is taken for at sizes and types that they refuse or leave to
-    others; ``leaves`` is where this one does.
+    others; ``leaves`` is where this one does. ``uncalled`` names derived names with parameters that
+    nothing calls.
     """
 
     location: Location
@@ -386,6 +387,7 @@ class Recipe:
     place: tuple[str, ...] = ()
     extends: tuple[str, ...] = ()
     leaves: SizeCondition | None = None
+    uncalled: tuple[str, ...] = ()
 
     @cached_property
     def checked_problem(self) -> ProblemSpec:

@@ -8,7 +8,9 @@ from tuner.model.plan import Language
 
 # --- The form of ``[[argument]]``: arrays, values, structs and tensor maps; and the base of all tables.
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
+Signature = Annotated[str, Field(pattern=rf"^{_NAME}(\({_NAME}(, *{_NAME})*\))?$")]
 Formula = int | float | bool | str
 Geometry = int | str | Annotated[list[int | str], Field(min_length=1, max_length=3)]
 Dtype = Literal[
@@ -780,8 +782,10 @@ class KernelDocument(FileTable):
         description="Forms of the kernel: name -> a condition, and the tunables, rules and stages that hold "
         "where it is true.",
     )
-    derived: dict[Name, Formula] = Field(
-        default={}, description="Named expressions, usable in everything that follows."
+    derived: dict[Signature, Formula] = Field(
+        default={},
+        description="Named expressions, usable in everything that follows. One with parameters, as "
+        "'half(x)', is called by those below it, and by those of loops.",
     )
     roles: RolesTable = Field(default=RolesTable(), description="Which tunable plays which part.")
     constraints: ConstraintsTable = Field(default=ConstraintsTable(), description="Rules of the space.")
@@ -793,10 +797,10 @@ class KernelDocument(FileTable):
     )
     analytical: StatedAnswers = Field(
         default={},
-        description="The analytical answer, written as [default], for devices that can launch it; or "
-        "[[analytical]], several of them, of which the first is taken that a device can launch. 'when' is a "
-        "condition over the sizes and the batch; where it is false, the table is no answer. Where there is "
-        "none, or a device can launch none, the analytical rules answer.",
+        description="The analytical answer, written as [default], which has what is left out, for devices "
+        "that can launch it; or [[analytical]], several of them, of which the first is taken that a device "
+        "can launch. 'when' is a condition over the sizes and the batch; where it is false, the table is no "
+        "answer. Where there is none, or a device can launch none, the analytical rules answer.",
     )
     measured: MeasuredTable | None = Field(
         default=None,

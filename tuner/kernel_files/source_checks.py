@@ -12,7 +12,7 @@ from tuner.kernel_files.cuda_source.tokens import (
     fixed_constants,
     without_comments,
 )
-from tuner.kernel_files.formulas import Formula, Template
+from tuner.kernel_files.formulas import Formula, Template, is_call
 from tuner.kernel_files.recipe import Recipe, Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import KernelFileError
@@ -60,13 +60,14 @@ def unused_names(recipe: Recipe) -> list[str]:
     for names in (used, decided):
         follow_derived(recipe.derived, names)
     used |= {name for condition in recipe.conditions.values() for name in condition.when.expression.names}
-    outside = [("problem.sizes", recipe.sizes), ("tunables", recipe.tunables), ("derived", recipe.derived)]
+    derived = [*recipe.derived, *recipe.uncalled]
+    outside = [("problem.sizes", recipe.sizes), ("tunables", recipe.tunables), ("derived", derived)]
     tables = [*((table, listed, used) for table, listed in outside), *tables]
     return [
         f"[{table}] {name}: nothing uses it: no entry, option, array, value, geometry or macro of the source"
         for table, listed, users in tables
         for name in listed
-        if name not in users and (table == "tunables" or name not in decided)
+        if name not in users and (table == "tunables" or name not in decided) and not is_call(name)
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE, found_command
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
-from tuner.kernel_files.formulas import Formula, Location, Template, named
+from tuner.kernel_files.formulas import Formula, Location, NamedFunctions, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
     NONE,
@@ -73,8 +73,8 @@ class ChainReader:
         """The table of a loop."""
         return self._at("[launch]" if self._in_launch else f"[loop.{loop}]")
 
-    def loops(self, buffers: Collection[str]) -> dict[str, LoopRecipe]:
-        """The loops by name.
+    def loops(self, buffers: Collection[str], functions: NamedFunctions) -> dict[str, LoopRecipe]:
+        """The loops by name; their named expressions may call ``functions``.
 
         Raises:
             KernelFileError: an expression is wrong, or no array is called as one that is swapped.
@@ -87,9 +87,8 @@ class ChainReader:
                 if sum(pair.count(buffer) for pair in table.swap) > 1:
                     raise self._at(f"{location.key} swap").error(f"{buffer} stands twice")
             repeat = Formula(self._at(f"{location.key} repeat"), table.repeat, self._names)
-            derived = named(
-                self._at, f"{location.key[:-1]}.derived]", table.derived, [*self._names, table.index]
-            )
+            allowed = [*self._names, table.index]
+            derived = named(self._at, f"{location.key[:-1]}.derived]", table.derived, allowed, functions)
             swaps = tuple((a, b) for a, b in table.swap)
             recipes[name] = LoopRecipe(location, repeat, table.index, swaps, derived)
         return recipes

@@ -234,11 +234,11 @@ class TunableReader:
 
     def _with_derived(self, names: list[str]) -> list[str]:
         """Names that are known, and derived ones that are made of nothing else."""
-        extended = list(names)
+        extended = dict.fromkeys(names)
         for name, formula in self.derived.items():
-            if formula.expression.names <= set(extended):
-                extended.append(name)
-        return extended
+            if formula.expression.names <= extended.keys():
+                extended[name] = None
+        return list(extended)
 
     def _add_missing(
         self, default: dict[str, Formula | str | None], entries: Mapping[str, TunableValue]

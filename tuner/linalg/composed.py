@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tuner.application.call_keys import ApplicationCall
 from tuner.application.choice import GIVEN, Chosen, LaunchCount
 from tuner.application.functions import Call, process_application
-from tuner.application.keys import Array, ArrayForm, examined
+from tuner.application.keys import ALIGNED, Array, ArrayForm, examined
 from tuner.application.running import ALLOCATES, CallArray, KernelRunner, LoadedKernel, TensorRunner
 from tuner.devices.cuda.code import workspaces
 from tuner.devices.cuda.launches import HomeContext
@@ -161,11 +161,14 @@ class Recipe:
         self._name, self._cp, self._device = call.name, call.cp, call.device
         self._application = process_application()
         self._given: dict[str, Matrices] = {}
+        self._aligned: set[str] = set()
         self._buffers: dict[str, Buffer] = {}
         for key, array in given.items():
             steps = [step // array.itemsize for step in array.strides]
             self._given[key] = Matrices.of(key, array.shape, steps)
             self._buffers[key] = Buffer(key, array.dtype.name, tuple(array.shape), "in")
+            if not array.data.ptr & ALIGNED:
+                self._aligned.add(key)
         self._stages: list[Stage] = []
         self._joins: tuple[int, ...] = ()
         self._copies: dict[tuple[str, int, int], Matrices] = {}
@@ -175,6 +178,10 @@ class Recipe:
     def given(self, name: str) -> Matrices:
         """An argument of the call."""
         return self._given[name]
+
+    def is_read(self, matrices: Matrices) -> bool:
+        """Return True if kernels read an argument where it is: without gaps, from an aligned address on."""
+        return matrices.contiguous and matrices.buffer in self._aligned
 
     def array(self, name: str, *shape: int, dtype: str = "", out: bool = False) -> Matrices:
         """A new array: a result of the call, or one for its run alone."""
@@ -358,7 +365,7 @@ class Recipe:
         arrays: Mapping[str, str | BufferView],
         *,
         rows: int = 0,
-        last: int | None = None,
+        last: Sequence[StageArgument] = (),
     ) -> None:
         """A kernel of the catalogue, on arrays by their names in its file; it gets others of its own.
 
@@ -368,7 +375,7 @@ class Recipe:
             batch: of them.
             arrays: names and places of buffers, by the names of its file.
             rows: of the matrices, where they have more than columns.
-            last: what its last argument is, a number; None for what the file says.
+            last: what its last arguments are, instead of what the file says.
         """
         taken = 1 if name in _ONE else 2
         tall = rows > order
@@ -397,8 +404,8 @@ class Recipe:
                 after = tuple(sorted({*after, *before}))
             sides[stage.stream] = len(self._stages)
             arguments = tuple(_renamed(item, known) for item in stage.arguments)
-            if last is not None:
-                arguments = (*arguments[:-1], Scalar("int32", last))
+            if last:
+                arguments = (*arguments[: -len(last)], *last)
             library = stage.library and replace(
                 stage.library,
                 operands=tuple((letter, _shifted(one, known)) for letter, one in stage.library.operands),

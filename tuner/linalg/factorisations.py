@@ -27,7 +27,7 @@ from tuner.linalg.operations import (
 )
 from tuner.linalg.products import Blas, gemm, only, squares
 from tuner.linalg.residuals import RESIDUAL, of_cholesky, of_qr, refuse_residuals
-from tuner.model.plan import BufferView, LibraryCall, Operand
+from tuner.model.plan import BufferView, LibraryCall, Operand, Scalar
 
 BLOCK = 256
 """Reflections applied at once; the last ones come first, so that zeros are left out."""
@@ -265,16 +265,20 @@ def _square_getrf(recipe: Recipe, call: Call, source: Matrices, factors: Matrice
     at_once = found.batched or batch == 1
     fits = at_once and (order, height) == (n, m)
     whole = factors if fits else recipe.array("whole", batch if at_once else 1, order, height)
-    from_none = found.batched and square  # the kernel numbers rows from 0, if told to
+    from_none = found.batched and square  # the kernel numbers rows from 0, if told to, and reads other arrays
+    is_read = from_none and (recipe.is_read(source) or recipe.is_read(source.turned))
     for number in [None] if at_once else range(batch):
-        recipe.move(source.turned, whole, number=number)
+        if not is_read:
+            recipe.move(source.turned, whole, number=number)
         first = number or 0
         arrays: dict[str, str | BufferView] = {
             "A": whole.buffer,
             "ipiv": BufferView(pivots.buffer, first * order),
             "info": BufferView(info.buffer, first),
         }
-        last = 0 if from_none else None
+        turned = Scalar("bool", is_read and not source.turned.contiguous)
+        read = source.buffer if is_read else whole.buffer
+        last = (Scalar("int32", 0), read, turned) if from_none else ()
         recipe.kernel(found.kernel, order, batch if at_once else 1, arrays, rows=height, last=last)
         if whole is not factors:
             recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.application.functions import Call
-from tuner.application.keys import ALIGNED, Array
+from tuner.application.keys import Array
 from tuner.devices.cuda.code import WORKSPACE_BYTES, GpuLibraries, workspace_name
 from tuner.linalg.composed import Finish, Matrices, Recipe, perform
 from tuner.linalg.operations import (
@@ -199,10 +199,7 @@ def _gemm(
             recipe.multiply(left.at(at), right.at(at), made.at(at))
         return recipe, only
     whole = made if m == n == order else recipe.array("squares", *lead, order, order)
-    squares_of = [
-        _square(recipe, one, order, aligned=not array.data.ptr & ALIGNED)
-        for one, array in ((left, first), (right, second))
-    ]
+    squares_of = [_square(recipe, one, order) for one in (left, right)]
     names = {"A": squares_of[1].buffer, "B": squares_of[0].buffer, "C": whole.buffer}
     recipe.kernel("gemm-batched", order, math.prod(lead), names)  # to the kernel all are transposed
     if whole is not made:
@@ -217,9 +214,9 @@ def only(made: Sequence[Array], check: bool) -> Array:
     return one
 
 
-def _square(recipe: Recipe, matrices: Matrices, order: int, *, aligned: bool) -> Matrices:
+def _square(recipe: Recipe, matrices: Matrices, order: int) -> Matrices:
     """Row-major squares; the array itself where it is that already."""
-    if matrices.shape[-2:] == (order, order) and matrices.contiguous and aligned:
+    if matrices.shape[-2:] == (order, order) and recipe.is_read(matrices):
         return matrices
     made = recipe.array("squares", *matrices.lead, order, order)
     recipe.move(matrices, made)

@@ -9,7 +9,7 @@ from typing import NoReturn
 from tuner.database.runs import Store
 from tuner.devices.base import Check, RunRecord, SystemClock
 from tuner.devices.gpu_users import require_exclusive_gpu
-from tuner.devices.sensors import open_clocks, open_power_limits, restore_stale_clocks
+from tuner.devices.sensors import is_jetson, open_clocks, open_power_limits, restore_stale_clocks
 from tuner.joules.traces import Recorder, running
 from tuner.joules.watching import THIS_HOST, Gpu, gpu_for, opened, opened_host, others_in_sight
 from tuner.kernel_files.source_folder import own_build
@@ -126,7 +126,7 @@ def open_runs(
     wanted = [request.sensor] if request.sensor else []
     with ExitStack() as stack:
         gpu = gpu_for(device_spec, wanted, "tuner program run", request.scope)
-        spec = device_spec or ("host" if gpu is THIS_HOST else "cuda:0")
+        spec = device_spec or ("cuda:0" if gpu.uuid or is_jetson() else "host")
         identity = DeviceIdentity(spec, gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
         device = BystandingDevice(identity)
         samplers: tuple[PowerSampler, ...] = ()

@@ -23,6 +23,8 @@ from tuner.model.trial import Status
 class DirectGpu:
     """GPU ``index`` as the caller's CuPy has it; its context, streams and memory pool are left alone.
 
+    Code is compiled in children that end when nothing has been compiled for two seconds.
+
     Raises:
         DeviceUnavailableError: the driver does not tell who the GPU is.
         CompilerUnavailableError: no NVRTC compiles for it.
@@ -31,14 +33,14 @@ class DirectGpu:
     def __init__(self, cp: ModuleType, index: int) -> None:
         self._cp = cp
         self.limits = probe.gpu_limits(cp, index)
-        compiler = _BriefCompiler(self.limits.architecture)
-        self._code = CodeCache(cp, compiler, self.limits)
+        self._compiler = Compiler(self.limits.architecture)
+        self._code = CodeCache(cp, self, self.limits)
         self.identity = DeviceIdentity(
             spec=f"cuda:{index}",
             name=probe.gpu_name(cp, index),
             uuid=probe.gpu_uuid(index),
             driver=probe.driver_version(cp),
-            runtime=compiler.nvrtc_version,
+            runtime=self._compiler.nvrtc_version,
             modelled=False,
         )
 
@@ -55,19 +57,15 @@ class DirectGpu:
             kind = CompileError if error.status is Status.COMPILE_ERROR else DeviceError
             raise kind(f"{plan.label()}: {error}") from error
 
-
-class _BriefCompiler:
-    """Compiles in children that end with each call, so that none is left behind in a caller's program."""
-
-    def __init__(self, architecture: str) -> None:
-        self._architecture = architecture
-        with Compiler(architecture) as compiler:
-            self.nvrtc_version = compiler.nvrtc_version
-
     def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         """For each stage, in order, the code or the error."""
-        with Compiler(self._architecture) as compiler:
-            return compiler.compile(stages)
+        if self._compiler.closed:  # by an interrupt, after which a notebook goes on
+            self._compiler = Compiler(self.limits.architecture)
+        try:
+            return self._compiler.compile(stages)
+        finally:
+            if any(stage.source.language == "triton" for stage in stages):
+                self._compiler.close()  # its children hold much memory, and stay for a minute
 
 
 class SteppedRun:

@@ -159,7 +159,7 @@ def _at(stage: Stage, line: int) -> str:
 @functools.lru_cache(maxsize=_SIGNATURES)
 def _atomically_changed(text: str, function: str) -> dict[str, int]:
     """The names that atomic operations of a function change, depending on what was there: name -> line."""
-    tokens = tokens_of(text)
+    tokens = tokens_of(text) if _ATOMIC.search(text) else []  # few sources have one
     changed: dict[str, int] = {}
     for start, (token, after) in enumerate(itertools.pairwise(tokens)):
         if token.text != function or after.text != "(":

@@ -42,9 +42,11 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
     names = words.difference(*(declared for _, declared, _ in parts))
     if all(names.isdisjoint(functions) for _, _, functions in parts):
         return names  # no kernel: those take ten times as long to find as all else
-    return names.difference(function.name for function in global_functions("\n".join(texts)))
+    declaring = [text for text in texts if "__global__" in text or _mentions(text, tuple(names))]
+    return names.difference(function.name for function in global_functions("\n".join(declaring)))
 
 
+@functools.lru_cache(maxsize=1024)  # sources of a kernel share their headers
 def _mentions(text: str, names: tuple[str, ...]) -> bool:
     """True where a text has one of some names, as most headers have none."""
     return any(name in text and re.search(rf"\b{name}\b", text) for name in names)

@@ -321,7 +321,8 @@ def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
     name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)[:40]
     if name not in FUNCTIONS:
         hint = suggestion(name, FUNCTIONS)
-        raise TroubleError(f"call of {name} is not allowed; functions: {' '.join(FUNCTIONS)}{hint}")
+        functions = f"functions: {' '.join(FUNCTIONS)}, and in [derived] its own"
+        raise TroubleError(f"call of {name} is not allowed; {functions}{hint}")
     arguments = [build(argument) for argument in node.args]
     low, high = FUNCTIONS[name]
     if node.keywords or not low <= len(arguments) <= high:

@@ -5,6 +5,7 @@ NVRTC opens whatever a path leads to, and its messages show lines of it. So ever
 errs on the strict side: text in comments and strings counts, unless its line is a comment.
 """
 
+import functools
 import os
 import re
 from bisect import bisect_left, bisect_right
@@ -46,11 +47,12 @@ class Include:
     asked: bool = False
 
 
-def included(text: str) -> list[Include]:
+@functools.lru_cache(maxsize=64)  # headers are shared by many kernels
+def included(text: str) -> tuple[Include, ...]:
     """All names that a text includes, wherever they stand in it; in time that grows with its length."""
     text = text.replace("??=", "#").replace("??/", "\\")  # trigraphs
     text = _SPLICE.sub("", text)
-    return list(_Scan(text).includes())
+    return tuple(_Scan(text).includes())
 
 
 _ODD = re.compile("[\0\ud800-\udfff]")  # a null ends a text in C, and a surrogate has no place in UTF-8
