@@ -30,6 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another class before Python 3.11
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -467,9 +468,8 @@ def measure(options: argparse.Namespace, document: dict[str, Any]) -> None:
     with ProcessPoolExecutor(AHEAD, context, initializer=begin, initargs=arguments) as pool:
         made = [pool.submit(partial(shortlist, case.spec, options.most)) for case in wanted]
         try:
-            for case, short in zip(wanted, made, strict=True):
-                if time.monotonic() > end:
-                    raise FutureTimeoutError
+            in_time = takewhile(lambda _: time.monotonic() < end, zip(wanted, made, strict=True))
+            for case, short in in_time:
                 try:
                     found = short.result(max(0.0, end - time.monotonic()))
                     row = contest(bench, workbench, answers, case, found)

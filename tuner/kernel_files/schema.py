@@ -523,8 +523,8 @@ class KernelTable(FileTable):
     analytical: Literal[True, False, "default"] = Field(
         default=True,
         description="Whether the analytical rules answer for the kernel. false: its default is the first "
-        "answer, e.g. because it was measured at every size. 'default': [default] is the last of the analytical "
-        "answers, and the rules answer for devices that cannot launch it.",
+        "answer, e.g. because it was measured at every size. 'default': [default] is the last analytical "
+        "answer, and the rules answer for devices that cannot launch it.",
     )
 
 
