@@ -255,17 +255,20 @@ def test_an_analytical_answer_takes_what_it_leaves_out_from_the_default(
 
 
 def test_the_default_as_analytical_answer(load: Load) -> None:
-    """It is stated as [analytical] would state it, and the rules answer where it cannot be launched."""
-    kernel = load(TEXT.replace('family = "scan"', 'family = "scan"\nanalytical = "default"'))
-    workload = kernel.workload({"N": 64, "kind": "up"})
-    assert kernel.stated_answers(workload, "NVIDIA H200") == (kernel.default(workload),)
-    assert kernel.rule_roles == kernel.roles
+    """It is stated after those of [analytical], and the rules answer where it cannot be launched."""
+    text = TEXT.replace('family = "scan"', 'family = "scan"\nanalytical = "default"')
+    for written, before in (("[launch]\n", 0), (STATED, 1)):
+        kernel = load(text.replace("[launch]\n", written))
+        workload = kernel.workload({"N": 64, "kind": "up"})
+        stated = kernel.stated_answers(workload, "NVIDIA H200")
+        assert len(stated) == before + 1
+        assert stated[before] == kernel.default(workload)
+        assert kernel.rule_roles == kernel.roles
 
 
 @pytest.mark.parametrize(
     ("key", "change", "trouble"),
     [
-        ("default", "[analytical]", "and analytical = 'default' in [kernel] contradict each other"),
         ("default", "no [default]", "analytical = 'default' in [kernel] needs [default]"),
         ("defualt", "", "'defualt' is not one of true, false, default; did you mean 'default'?"),
     ],
@@ -273,8 +276,6 @@ def test_the_default_as_analytical_answer(load: Load) -> None:
 def test_wrong_words_for_the_analytical_answer(load: Load, key: str, change: str, trouble: str) -> None:
     """The key and what would be right are named."""
     text = TEXT.replace('family = "scan"', f'family = "scan"\nanalytical = "{key}"')
-    if change == "[analytical]":
-        text = text.replace("[launch]\n", STATED)
     if change == "no [default]":
         text = re.sub(r"\[default\]\n(?:\w.*\n)+", "", text)
     with pytest.raises(KernelFileError) as error:

@@ -191,7 +191,7 @@ LEAN = (
             "scan-long",
             {"N": [2**24], "dtype": SUMMED[i::2], "operator": OPERATORS, "form": [form]},
             (53, 90, 120),
-            registers=72,
+            registers=224,
         )
         for i, form in enumerate(FORMS)
     ),
@@ -207,7 +207,7 @@ LEAN = (
                 "direction": [SIDES[k // 4]],
             },
             (53, 90) if k in old else (90,),
-            registers=96,
+            registers=128,
         )
         for kernel, ends, old in (
             ("scan-flags", {}, (0, 3, 6)),

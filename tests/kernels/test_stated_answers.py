@@ -42,6 +42,8 @@ class Case(NamedTuple):
 
 LONG, DOUBLE = workload_of("fft-long", 15625, "complex64"), workload_of("fft-long", 10000, "complex128")
 CIRCLES = workload_of("tridiag-periodic-large", 65536, "float64")
+FEW_CIRCLES = workload_of("tridiag-periodic-large", 65536, "float64", batch=8)
+RECURRENCE = workload_of("linear-recurrence", 2**26, "float32")
 IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
 
 
@@ -55,13 +57,14 @@ IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
         Case(LONG, (A100, ORIN), {"form": "whole", "load": "plain", "split": False}),
         Case(LONG, (SM_86, XAVIER), {"form": "whole", "load": "prefetch", "split": True}),
         Case(DOUBLE, (SM_86, XAVIER), {"form": "whole", "load": "plain", "split": True}),
-        Case(CIRCLES, (H200,), {"form": "cluster"}),
-        Case(CIRCLES, (A100, ORIN, SM_86), IN_PASSES),
-        Case(CIRCLES, (XAVIER, TURING), None),  # no asynchronous copies
-        Case(workload_of("tridiag-large", 65536, "float64"), (A100, ORIN, SM_86), IN_PASSES),
+        Case(CIRCLES, (H200,), IN_PASSES),
+        Case(FEW_CIRCLES, (H200,), {"form": "cluster"}),
+        Case(FEW_CIRCLES, (A100, ORIN, SM_86), IN_PASSES),
+        Case(FEW_CIRCLES, (XAVIER, TURING), None),  # no asynchronous copies
+        Case(workload_of("tridiag-large", 16384, "float64"), (A100, ORIN, SM_86), IN_PASSES),
         Case(workload_of("scan-long", 2**26, "float32"), (H200,), {"slots": 6}),
-        Case(workload_of("scan-long", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 64}),
-        Case(workload_of("scan-flags", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 32}),
+        Case(RECURRENCE, (H200,), {"slots": 6}),
+        Case(RECURRENCE, (A100, SM_86, TURING), {"slots": 0, "P": 24}),
     ],
     ids=lambda case: f"{case.workload} on {case.capabilities} {case.gpu}",
 )

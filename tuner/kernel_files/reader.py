@@ -519,11 +519,13 @@ class _Reader:
     def _analytical(self) -> dict[str, Mapping[str, TunableValue]]:
         """The tables of analytical answers, as the file names them."""
         analytical = self.document.analytical
-        if self.document.kernel.analytical == "default":
-            return {"[default]": self.document.default}
         if isinstance(analytical, list):
-            return {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
-        return {"[analytical]": analytical} if analytical else {}
+            tables = {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
+        else:
+            tables = {"[analytical]": analytical} if analytical else {}
+        if self.document.kernel.analytical == "default":
+            tables["[default]"] = self.document.default
+        return tables
 
     def _stated(self, tunables: TunableReader) -> dict[str, TableValues]:
         found: dict[str, TableValues] = {}

@@ -523,8 +523,8 @@ class KernelTable(FileTable):
     analytical: Literal[True, False, "default"] = Field(
         default=True,
         description="Whether the analytical rules answer for the kernel. false: its default is the first "
-        "answer, e.g. because it was measured at every size. 'default': [default] is the analytical answer, "
-        "and the rules answer for devices that cannot launch it.",
+        "answer, e.g. because it was measured at every size. 'default': [default] is the last analytical "
+        "answer, and the rules answer for devices that cannot launch it.",
     )
 
 
@@ -839,9 +839,8 @@ class KernelDocument(FileTable):
             raise ValueError("[launch], or [[stage]] tables, are needed")
         if not self.argument:
             raise ValueError("[arguments], or [[argument]] tables, are needed")
-        if self.analytical and self.kernel.analytical is not True:
-            written = "false" if self.kernel.analytical is False else "'default'"
-            raise ValueError(f"[analytical] and analytical = {written} in [kernel] contradict each other")
+        if self.analytical and not self.kernel.analytical:
+            raise ValueError("[analytical] and analytical = false in [kernel] contradict each other")
         if self.kernel.analytical == "default" and not self.default:
             raise ValueError("analytical = 'default' in [kernel] needs [default]")
         if self.measured is not None and not self.kernel.analytical:
