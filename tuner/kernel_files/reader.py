@@ -518,11 +518,11 @@ class _Reader:
     @property
     def _analytical(self) -> dict[str, Mapping[str, TunableValue]]:
         """The tables of analytical answers, as the file names them."""
-        analytical = self.document.analytical
+        analytical, tables = self.document.analytical, dict[str, Mapping[str, TunableValue]]()
         if isinstance(analytical, list):
-            tables = {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
-        else:
-            tables = {"[analytical]": analytical} if analytical else {}
+            tables |= {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
+        elif analytical:
+            tables["[analytical]"] = analytical
         if self.document.kernel.analytical == "default":
             tables["[default]"] = self.document.default
         return tables
