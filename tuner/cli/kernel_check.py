@@ -94,7 +94,7 @@ def check(
     if not errors:
         _check_measured(kernel)
         if not partly:
-            check_conditions(kernel, valued)
+            notes += check_conditions(kernel, valued)
     if json_path is not None:
         document = {"name": kernel.name, "path": str(kernel.path), "workloads": rows}
         document |= {"errors": errors, "warnings": warnings, "notes": notes}
@@ -281,14 +281,26 @@ def configuration_text(values: "Mapping[str, TunableValue]") -> str:
     return " ".join(f"{name}={listed([value])}" for name, value in values.items())
 
 
-def check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
-    """Raises for a tunable that has no value in any configuration of any size."""
+def check_conditions(kernel: "KernelFile", valued: set[str]) -> list[str]:
+    """Notes on tunables that have a value at none of the sizes that were looked at.
+
+    Raises:
+        KernelFileError: there are no others.
+    """
+    notes = []
     for name, condition in kernel.recipe.conditions.items():
-        if name not in valued:
-            raise condition.when.location.error(
-                f"{name} has no value in any configuration of any size: {condition.when} is never true"
-                " where the rules hold"
+        if name in valued:
+            continue
+        if any(isinstance(values, range) for values in kernel.sizes.values()):
+            notes.append(
+                f"{name} has a value at none of the sizes above: {condition.when} is true at others, or never"
             )
+            continue
+        raise condition.when.location.error(
+            f"{name} has no value in any configuration of any size: {condition.when} is never true"
+            " where the rules hold"
+        )
+    return notes
 
 
 class _CheckedWorkload(TypedDict):
