@@ -233,6 +233,7 @@ def test_the_stated_analytical_answer(load: Load) -> None:
     assert load(TEXT).stated(workload) is None
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     ("left_out", "expected"),
     [
@@ -244,11 +245,12 @@ def test_the_stated_analytical_answer(load: Load) -> None:
     ],
 )
 def test_an_analytical_answer_takes_what_it_leaves_out_from_the_default(
-    load: Load, left_out: str, expected: dict[str, Any]
+    load: Load, turned: bool, left_out: str, expected: dict[str, Any]
 ) -> None:
-    """Expressions of [default] see the answer's own values: L is 16 P, whoever gives P."""
-    given = "".join(line for line in STATED.splitlines(keepends=True) if line[0] not in left_out)
-    text = TEXT.replace('L = "min(64, N // 2)"', 'L = "16 * P"').replace("[launch]\n", given)
+    """Expressions of [default] see the answer's own values, in whatever order: L is 16 P, whoever gives P."""
+    table, *given, launch = (line for line in STATED.splitlines() if line[0] not in left_out)
+    lines = [table, *(reversed(given) if turned else given), launch, ""]
+    text = TEXT.replace('L = "min(64, N // 2)"', 'L = "16 * P"').replace("[launch]\n", "\n".join(lines))
     kernel = load(text)
     (answer,) = kernel.stated_answers(kernel.workload({"N": 128, "kind": "down"}), "")
     assert dict(answer) == expected | {"shuffle": False}

@@ -2,7 +2,8 @@
 //
 // A step for every column: the group that has the column finds the pivot and publishes the multipliers, all meet, the
 // lanes that have the pivot row pass it on within their groups, and every thread updates its elements. One barrier a
-// step. Rows never move: each goes to its place when the matrix is stored.
+// step. Rows never move: each goes to its place when the matrix is stored. NaN and infinities spread to rows that are done,
+// too, and a pivot of NaN may be another row than LAPACK's.
 #include "alone.cuh"
 #include "spread.cuh"
 

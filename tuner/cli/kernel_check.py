@@ -282,25 +282,28 @@ def configuration_text(values: "Mapping[str, TunableValue]") -> str:
 
 
 def check_conditions(kernel: "KernelFile", valued: set[str]) -> list[str]:
-    """Notes on tunables that have a value at none of the sizes that were looked at.
+    """Notes on tunables without a value at all problems that were looked at, where there are others.
 
     Raises:
-        KernelFileError: there are no others.
+        KernelFileError: a tunable has no value, and there are no other problems.
     """
-    notes = []
-    for name, condition in kernel.recipe.conditions.items():
-        if name in valued:
-            continue
-        if any(isinstance(values, range) for values in kernel.sizes.values()):
-            notes.append(
-                f"{name} has a value at none of the sizes above: {condition.when} is true at others, or never"
-            )
-            continue
-        raise condition.when.location.error(
-            f"{name} has no value in any configuration of any size: {condition.when} is never true"
-            " where the rules hold"
+    recipe = kernel.recipe
+    formulas = [
+        *(one.when.expression for one in recipe.conditions.values()),
+        *(rule.expression for rule in recipe.rules),
+    ]
+    formulas += [formula.expression for formula in recipe.derived.values()]
+    ranges = any(isinstance(values, range) for values in kernel.sizes.values())
+    without = {name: one.when for name, one in recipe.conditions.items() if name not in valued}
+    if ranges or any("batch" in one.names for one in formulas):
+        return [
+            f"{name} has no value at the problems above: {when} is false" for name, when in without.items()
+        ]
+    for name, when in without.items():
+        raise when.location.error(
+            f"{name} has no value in any configuration of any size: {when} is never true where the rules hold"
         )
-    return notes
+    return []
 
 
 class _CheckedWorkload(TypedDict):

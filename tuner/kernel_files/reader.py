@@ -532,21 +532,33 @@ class _Reader:
         for table, values in self._analytical.items():
             given = {name: value for name, value in values.items() if name != WHEN or name in self.declared}
             if not given:
-                raise self.at(table).error("holds nothing: give a tunable another value than in [default]")
+                raise self.at(table).error("gives no tunable a value")
             found[table] = tunables.assigned(self._with_default(given), table)
         return found
 
     def _with_default(self, given: Mapping[str, TunableValue]) -> dict[str, TunableValue]:
-        """An answer with the values of [default] that it leaves out: above what stands below them there."""
-        default = self.document.default
-        left = {name: value for name, value in default.items() if name not in given}
+        """An answer with the values of [default] that it leaves out, each below what stands above it there.
+
+        Only what the answer computes otherwise than [default] stays where the answer has it.
+        """
+        default, entries = self.document.default, dict[str, TunableValue]()
         order = [*default]
-        entries: dict[str, TunableValue] = {}
-        for name, value in given.items():
-            above = order[: order.index(name)] if name in default else []
-            entries |= {other: left[other] for other in above if other in left}
-            entries[name] = value
-        return entries | left
+
+        def put(name: str) -> None:
+            for other in order[: order.index(name)] if name in default else []:
+                if other not in entries and (other not in given or self._is_literal(other, given[other])):
+                    put(other)
+            entries[name] = given[name] if name in given else default[name]
+
+        for name in [*given, *default]:
+            if name not in entries:
+                put(name)
+        return entries
+
+    def _is_literal(self, tunable: str, value: TunableValue) -> bool:
+        return not isinstance(value, str) or (
+            tunable in self.declared and value in self.declared[tunable].values
+        )
 
     def _stated_when(self, derived: Mapping[str, Formula]) -> dict[str, SizeCondition]:
         tables = {} if WHEN in self.declared else self._analytical

@@ -181,7 +181,7 @@ class Recipe:
 
     def is_read(self, matrices: Matrices) -> bool:
         """Return True if kernels read an argument where it is: without gaps, from an aligned address on."""
-        return matrices.contiguous and matrices.buffer in self._aligned
+        return matrices.contiguous and not matrices.begin and matrices.buffer in self._aligned
 
     def array(self, name: str, *shape: int, dtype: str = "", out: bool = False) -> Matrices:
         """A new array: a result of the call, or one for its run alone."""

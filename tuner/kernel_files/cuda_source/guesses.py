@@ -46,7 +46,7 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
     return names.difference(function.name for function in global_functions("\n".join(declaring)))
 
 
-@functools.lru_cache(maxsize=1024)  # sources of a kernel share their headers
+@functools.lru_cache(maxsize=128)  # sources of a kernel share their headers
 def _mentions(text: str, names: tuple[str, ...]) -> bool:
     """True where a text has one of some names, as most headers have none."""
     return any(name in text and re.search(rf"\b{name}\b", text) for name in names)
