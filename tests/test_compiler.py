@@ -555,6 +555,56 @@ def test_one_that_hangs_holds_up_no_other(bench: Bench) -> None:
     assert all(map(gone, bench.pids()))
 
 
+FORKING = """
+import os, signal, sys, threading
+from pathlib import Path
+from test_compiler import PATIENCE_S, Bench, stage
+
+folder = Path(sys.argv[1])
+bench = Bench(folder, Path(sys.argv[2]))
+compiler = bench.compiler()
+bench.asked()
+notes, pipe = folder / "notes", folder / "pipe"
+os.mkfifo(pipe)
+os.mkfifo(notes)  # who reads it waits until something was asked
+thread = threading.Thread(target=compiler.compile, args=([stage("read")],))
+thread.start()
+print(notes.read_text(), end="", flush=True)
+worker = os.fork()  # the only child is at work for a thread, which the worker does not have
+if not worker:
+    signal.alarm(int(PATIENCE_S))
+    compiler.compile_one(stage("read"))
+    compiler.close()
+    os._exit(0)
+print(notes.read_text(), end="", flush=True)
+notes.unlink()
+with pipe.open("w"):
+    assert os.waitpid(worker, 0) == (worker, 0)
+    thread.join()
+compiler.compile_one(stage("f"))
+print(notes.read_text(), end="")
+compiler.close()
+"""
+
+
+def test_a_fork_compiles_in_children_of_its_own(new_bench: Bench) -> None:
+    """It waits for none of its parent's, however busy, and its end leaves them to the parent."""
+    run = subprocess.run(
+        [sys.executable, "-c", FORKING, str(new_bench.folder), str(new_bench.cache)],
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=PATIENCE_S,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    (first, parents), (second, workers), (third, again) = (line.split() for line in run.stdout.splitlines())
+    assert (first, second, third) == ("compile:read", "compile:read", "compile:f")
+    assert parents == again != workers
+    assert gone(int(parents))
+    assert gone(int(workers))
+
+
 @pytest.mark.parametrize("entries", [("f",), ("f", "g", "h")])
 def test_a_full_disk_loses_no_compilation(
     bench: Bench, entries: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

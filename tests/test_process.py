@@ -358,6 +358,52 @@ def test_a_child_dies_with_its_parent(method: str) -> None:
             os.close(pidfd)
 
 
+def test_a_fork_of_the_parent_neither_uses_nor_ends_nor_keeps_a_child() -> None:
+    """A worker that a program forks, as PyTorch's loaders of data, holds nothing that the child waits for."""
+    script = (
+        "import os, signal\n"
+        "from tuner.model.errors import ChildCrashedError\n"
+        "from tuner.system.processes import Child\n"
+        "child = Child('served:Server', whole=True)\n"
+        f"child.ready({PATIENCE_S})\n"
+        "pid, (told, telling) = child.pid, os.pipe()\n"
+        "if not os.fork():\n"
+        f"    signal.alarm({PATIENCE_S:.0f})\n"
+        "    try:\n"
+        f"        child.call('echo', 1, timeout_s={PATIENCE_S})\n"
+        "    except ChildCrashedError as error:\n"
+        "        os.write(telling, str(error).encode())\n"
+        "    child.kill()\n"
+        "    child.close()\n"
+        "    del child\n"
+        "    os.close(telling)\n"
+        "    os.read(0, 1)\n"  # until the test has seen all
+        "    os._exit(0)\n"
+        "os.close(telling)\n"
+        "said = open(told).read()\n"  # the worker has done all that it can
+        f"print(child.call('echo', said, timeout_s={PATIENCE_S}), pid, sep='\\n', flush=True)\n"
+        "signal.pause()\n"
+    )
+    paths = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"served:Server: the child process is closed\n"
+        pidfd = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            parent.kill()
+            assert ends(pidfd)
+            assert not select.select([parent.stdout], [], [], 0)[0]  # the worker, which has it too, lives
+        finally:
+            os.close(pidfd)
+            parent.kill()
+
+
 def test_a_loop_whose_signals_are_ignored_leaves_no_descriptor_to_write_to() -> None:
     """After the loop is closed, signals stay ignored, and none writes where its descriptor was."""
     code = """

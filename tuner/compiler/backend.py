@@ -13,7 +13,7 @@ from typing import ClassVar
 from tuner.compiler.nvrtc import Output
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, CompileError, CompilerUnavailableError
 from tuner.model.plan import Stage
-from tuner.system.processes import Child
+from tuner.system.processes import Child, forget_in_forks
 
 FATAL = re.compile(r"\b(?:error|fatal)\b")
 """Marks the lines of a compiler's log that say why there is no code."""
@@ -29,6 +29,7 @@ class CompileChildren:
 
     A child starts when all others are busy, up to ``jobs`` of them. One that nothing is asked of ends soon
     where another idles too, else after ``idle_s``: each holds about 25 MB of its own (Linux, NVRTC 12.9).
+    A forked process leaves them to its parent and starts its own.
 
     Args:
         idle_s: seconds without work after which the last child ends.
@@ -41,11 +42,16 @@ class CompileChildren:
         self._jobs = jobs
         self._idle_s = idle_s
         self._python = python
+        self._closed = False
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Have no children, and no thread that ends them: at first, and in a forked process."""
         self._changed = threading.Condition()
         self._idle: list[tuple[float, Child]] = []  # with the time it fell idle, the latest last
         self._children: set[Child] = set()
         self._reaping = False
-        self._closed = False
 
     def __len__(self) -> int:
         """Children that live."""

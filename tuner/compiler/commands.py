@@ -28,6 +28,7 @@ from tuner.compiler.triton_server import digest
 from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, found_command
 from tuner.model.errors import ChildError, CompileError, CompilerUnavailableError, InputError
 from tuner.model.plan import Stage
+from tuner.system.processes import forget_in_forks
 from tuner.system.untrusted.reading import CUBIN_BYTES
 
 _INSTALLED = (
@@ -363,8 +364,13 @@ class TritonBackend(Backend):
         super().__init__(architecture, jobs, idle_s=idle_s)
         self._pools: dict[str, CompileChildren] = {}
         self._keys: dict[tuple[str, ...], tuple[str, ...] | str] = {}
-        self._lock = threading.Lock()
         self._closed = False
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Have a lock that nobody holds: at first, and in a forked process."""
+        self._lock = threading.Lock()
 
     @property
     def version(self) -> str:
@@ -440,6 +446,15 @@ class TritonBackend(Backend):
 
 _SHARED: dict[str, tuple[CompileChildren, int]] = {}
 _OF_SHARED = threading.Lock()
+
+
+def _forget() -> None:
+    """Begin anew in a forked process: whoever held the lock was not forked with it."""
+    global _OF_SHARED  # noqa: PLW0603 - the one of the process
+    _OF_SHARED = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _joined(python: str) -> CompileChildren:

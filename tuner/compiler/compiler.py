@@ -23,6 +23,7 @@ from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_backend import SERVER, NvrtcBackend
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Progress, Resources, Stage
+from tuner.system.processes import forget_in_forks
 
 BACKENDS: dict[str, type[Backend]] = {
     "ptx": CommandBackend,
@@ -109,7 +110,7 @@ class Compiler(AbstractContextManager["Compiler"]):
         idle_s: time without work after which a child ends; of each backend its own if not given.
 
     Attributes:
-        closed: it compiles nothing any more: after ``close``, or an interrupt of ``compile``.
+        closed: it compiles nothing any more: after ``close``, or an interrupt or any error of a compilation.
 
     Raises:
         CompilerUnavailableError: no NVRTC serves the architecture.
@@ -137,6 +138,11 @@ class Compiler(AbstractContextManager["Compiler"]):
         self.nvrtc_version = nvrtc.version
         self._backends: dict[str, Backend] = {"cuda": nvrtc}
         self.closed = False
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Have nothing under way: at first, and in a forked process, where no thread would end it."""
         self._lock = threading.Lock()
         self._under_way: dict[str, Future[Output | CompileError]] = {}
 

@@ -27,6 +27,7 @@ from tuner.compiler.ptx import LaunchFacts
 from tuner.model.errors import InputError
 from tuner.model.plan import LaunchDemands, Resources, Scratch
 from tuner.model.typed import sealed, unsealed
+from tuner.system.processes import forget_in_forks
 from tuner.system.untrusted.reading import CUBIN_BYTES
 from tuner.system.user_folders import make_folder, user_folder
 
@@ -244,10 +245,15 @@ class CubinCache:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._lock = threading.Lock()
         self._memory: dict[str, Output] = {}
         self._writable = True
         self._warned = False
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Have a lock that nobody holds: at first, and in a forked process."""
+        self._lock = threading.Lock()
 
     def load(self, key: str) -> Output | None:
         """The answer for a key; None where there is none, or its file is damaged or of somebody else."""

@@ -24,7 +24,8 @@ import time
 import traceback
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Protocol, cast
+from weakref import WeakSet
 
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, TunerError
 
@@ -41,13 +42,36 @@ _BOOT_ELSEWHERE = (  # of what is installed here, another interpreter gets this 
 )
 
 
+class Forgetful(Protocol):
+    """An object that begins anew in a forked process, without threads and children of its parent."""
+
+    def forget(self) -> None:
+        """Let go of all that is the parent's and end nothing of it; threads that held locks are not here."""
+
+
+_FORGETFUL: "WeakSet[Forgetful]" = WeakSet()
+
+
+def forget_in_forks(one: Forgetful) -> None:
+    """Have an object begin anew in each process that is forked from this one, as long as it lives."""
+    _FORGETFUL.add(one)
+
+
+def _forget() -> None:
+    for one in tuple(_FORGETFUL):
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 class Child(AbstractContextManager["Child"]):
     """A child process with one server object; calls are made one at a time.
 
     The child dies with its parent, however that ends, ignores SIGINT (the parent decides what Ctrl-C
     means) and has its standard output on standard error, so that nothing printed there mixes with answers.
     It builds its server at once, while the caller does something else: what goes wrong is told by the first
-    call.
+    call. In a process that is forked from the parent it is closed, and lives on for the parent alone.
 
     Args:
         server: ``module:callable`` that builds the server in the child.
@@ -71,6 +95,7 @@ class Child(AbstractContextManager["Child"]):
         self._known = _KnownValues(())
         request = _pack((server, args))
         self._lifeline = -1
+        forget_in_forks(self)
         boot, paths = (_BOOT_ELSEWHERE, [__file__.rsplit(os.sep, 3)[0]]) if python else (_BOOT, sys.path)
         with contextlib.ExitStack() as theirs:
             try:
@@ -163,6 +188,15 @@ class Child(AbstractContextManager["Child"]):
         with self._lock:
             self._release()
 
+    def forget(self) -> None:
+        """Close what a forked process has inherited, so that the child ends with its parent all the same."""
+        self._lock = threading.Lock()
+        if hasattr(self, "_process"):
+            self._process.returncode = 0  # from now on nothing here waits for it or kills it
+        if hasattr(self, "_socket"):
+            with contextlib.suppress(OSError):
+                self._release()
+
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -237,8 +271,8 @@ class Child(AbstractContextManager["Child"]):
         """Close what this side holds; the lock is held, or nobody else has this object."""
         self._socket.close()
         if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+            lifeline, self._lifeline = self._lifeline, -1  # first: a fork just now must not close its number
+            os.close(lifeline)
 
 
 class _KnownValues:

@@ -59,7 +59,7 @@ class DirectGpu:
 
     def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         """For each stage, in order, the code or the error."""
-        if self._compiler.closed:  # by an interrupt, after which a notebook goes on
+        if self._compiler.closed:  # by Triton, an error or an interrupt, after which a notebook goes on
             self._compiler = Compiler(self.limits.architecture)
         try:
             return self._compiler.compile(stages)
