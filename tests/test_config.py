@@ -206,7 +206,7 @@ def test_a_default_takes_derived_names_of_the_tunables_above(load: Load) -> None
 def test_calls_of_derived_names(load: Load) -> None:
     """A file that calls a derived name with parameters is as one that has the expression in full."""
     kernel = load(TEXT)
-    per = '"per(x, y)" = "ceil_div(x, y)"\nG = "per(N, P * L)"'
+    per = '"per( x,y )" = "ceil_div(x, y)"\nG = "per(N, P * L)"'
     other = load(TEXT.replace('G = "ceil_div(N, P * L)"', per))
     workload = kernel.workload({"N": 64, "kind": "up"})
     assert list(other.space(workload)) == list(kernel.space(workload))

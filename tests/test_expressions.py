@@ -308,6 +308,25 @@ def test_values_with_texts_and_lists(value: str) -> None:
     assert values["z"] == Expression(value).evaluate({"a": 1, "b": 2})
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f(1)if a else b", 2),
+        ("f(0)and f(2)or b", True),
+        ("f(2) in(3,f(a))", True),
+        ("-f(-b)*2", 2),
+        ("f (\n a,)", 2),
+        ("""f(3 if 'i\\'f(a)' == "i'f(a)" else 2)""", 4),
+        ("min(" + ",".join(f"f(-{n})" for n in range(100)) + ")", -98),
+    ],
+)
+def test_what_stands_beside_a_call(text: str, expected: int) -> None:
+    """Whatever Python takes before and behind a call, with blanks or without, and names of any length."""
+    for parameter in ("x", "a_parameter_whose_name_is_long"):
+        formulas = named_of({f"f( {parameter} )": f"{parameter} + 1", "z": text})
+        assert with_derived({"a": 1, "b": 2}, formulas)["z"] == expected
+
+
 def test_little_text_cannot_make_many_calls() -> None:
     """Each function calls the one above twice, with other values: doublings end at a limit."""
     texts = {"f0(x)": "x + 1"} | {f"f{n}(x)": f"f{n - 1}(2 * x) + f{n - 1}(2 * x + 1)" for n in range(1, 40)}

@@ -1,13 +1,14 @@
 """Expressions and texts of a kernel file with their location, so that errors can name it."""
 
+import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.expressions.callables import Expression
-from tuner.model.expressions.operations import NoValue
-from tuner.model.expressions.parser import MAX_DEPTH, MAX_LENGTH, RESERVED
+from tuner.model.expressions.operations import NoValue, TroubleError
+from tuner.model.expressions.parser import FUNCTIONS, MAX_DEPTH, RESERVED, syntax_tree
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]
@@ -177,18 +178,15 @@ def named(
             leaves out a parameter, or calls another with too few or too many values.
     """
     formulas: dict[str, Formula] = {}
-    checked: dict[str, Formula] = {}  # calls in functions, which hold for whatever they are called with
+    calls: tuple[dict[str, Formula], dict[str, str]] = formulas, {}
+    checked: tuple[dict[str, Formula], dict[str, str]] = {}, {}  # those in functions, whatever is given
     known = dict.fromkeys([*allowed, *functions])
     below = {signature(key)[0]: None for key in texts}
     callables = {name for name, key in zip(below, texts, strict=True) if name != key}.union(functions)
     for key, value in texts.items():
         name, parameters = signature(key)
         location, text = at(f"{table} {key}"), str(value)
-        words = _words(text) if callables else frozenset()
-        calls = not callables.isdisjoint(words)
-        if calls and len(text) > MAX_LENGTH:
-            raise location.error(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
-        names = words - RESERVED if calls else _expression(location, text).names
+        names = _names(location, text) if callables else _expression(location, text).names
         for other in sorted(below.keys() & names):
             where = "is this name itself" if other == name else "stands below"
             raise location.error(f"expression {text!r}: {other} {where}; a name may use those above it")
@@ -196,11 +194,12 @@ def named(
         unused = [parameter for parameter in parameters if parameter not in names]
         if unused:
             raise location.error(f"expression {text!r}: does not use {', '.join(unused)}; leave it out")
-        if calls:
-            text = _Calls(location, functions, checked if parameters else formulas).named(text)
-        expression = _expression(location, text)
+        if callables.isdisjoint(names):
+            expression = _expression(location, text)
+        else:
+            expression = _Calls(location, functions, *(checked if parameters else calls)).expression(text)
         if parameters:
-            functions[name] = NamedFunction(key, parameters, str(value))
+            functions[name] = NamedFunction(key, parameters, text)
         else:
             formulas[name] = Formula(location, expression, ())
         known[name] = below.pop(name)
@@ -209,12 +208,7 @@ def named(
 
 # --- Derived names with parameters. A call stands for a derived name of its own, which is evaluated once.
 
-_JOINT = "·"  # in names of calls and of their values
-_TEXT = r"""|"[^"]*"|'[^']*'"""  # in which nothing is a name, and no parenthesis counts
-_NAME = re.compile(rf"(?<![\w.{_JOINT}])[A-Za-z_][\w{_JOINT}]*{_TEXT}")
-_OPENING = re.compile(r"\s*\(")
-_PUNCTUATION = re.compile(rf"[()\[\],]{_TEXT}")
-_PLAIN = re.compile(rf"\w+({_JOINT}\d+)?")
+_JOINT = "·"  # in names of calls and of their values, before a number
 MAX_CALLS = 1000
 
 
@@ -241,9 +235,10 @@ def signature(key: str) -> tuple[str, tuple[str, ...]]:
     return name, tuple(parameters)
 
 
-def _words(text: str) -> frozenset[str]:
+def _names(location: Location, text: str) -> frozenset[str]:
     """The names in an expression, those of what it calls too."""
-    return frozenset(word for word in _NAME.findall(text) if word[0] not in "\"'")
+    nodes = ast.walk(_tree(location, text))
+    return frozenset(node.id for node in nodes if isinstance(node, ast.Name)) - RESERVED
 
 
 def is_call(name: str) -> bool:
@@ -258,76 +253,75 @@ def uncalled(functions: Mapping[str, NamedFunction], tables: Iterable[Iterable[s
 
 
 @dataclass(frozen=True)
-class _Calls:
-    """Puts names in the place of calls, whose values come to ``formulas``."""
+class _Calls(ast.NodeTransformer):
+    """Puts names in the place of calls, whose values come to ``formulas``, and values in that of parameters.
+
+    ``made`` has the names by what they stand for.
+    """
 
     location: Location
     functions: NamedFunctions
     formulas: dict[str, Formula]
+    made: dict[str, str]
+    given: Mapping[str, ast.expr] = field(default_factory=dict)
+    depth: int = 0
 
-    def named(self, text: str, depth: int = 0) -> str:
-        """The text with a name for each call.
+    def expression(self, text: str) -> Expression:
+        """The expression with a name for each call.
 
         Raises:
             KernelFileError: a call has too few or too many values, or there are too many calls.
         """
-        if depth > MAX_DEPTH:
+        try:
+            return _expression(self.location, ast.unparse(self.visit(_tree(self.location, text))), text)
+        except RecursionError:
+            raise self.location.error(
+                f"expression {text!r:.120}: nested more than {MAX_DEPTH} levels deep"
+            ) from None
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.functions:
+            raise self._form(node, node.id)
+        return self.given.get(node.id, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in self.functions:
+            return ast.Call(node.func, list(map(self.visit, node.args)), node.keywords)
+        function = self.functions[name]
+        if len(node.args) != len(function.parameters) or node.keywords:
+            raise self._form(node, name)
+        if self.depth > MAX_DEPTH:
             raise self.location.error(f"more than {MAX_DEPTH} calls in each other")
-        parts, end = [], 0
-        for match in _NAME.finditer(text):
-            function = self.functions.get(match[0])
-            if function is None or match.start() < end:
-                continue
-            opening = _OPENING.match(text, match.end())
-            values, behind = _values(text, opening.end()) if opening else ([], match.end())
-            if len(values) != len(function.parameters):
-                call = text[match.start() : behind]
-                raise self.location.error(f"expression {text!r}: {call} is not of the form {function.key}")
-            named = (self.named(value.strip(), depth + 1) for value in values)
-            values = list(map(self._value, function.parameters, named))
-            parts += [text[end : match.start()], self._call(match[0], values, depth)]
-            end = behind
-        return "".join([*parts, text[end:]])
-
-    def _call(self, name: str, values: list[str], depth: int) -> str:
-        """The name of a call, which has one value wherever it stands."""
-        called = _JOINT.join([name, *values])
-        if called not in self.formulas:
-            function = self.functions[name]
+        written, within = ast.unparse(node), replace(self, depth=self.depth + 1)
+        values = list(map(within.value, function.parameters, node.args))
+        call = ast.unparse(ast.Call(node.func, values, []))
+        if call not in self.made:
+            location = replace(self.location, key=f"{self.location.key}, in {written:.120}")
             given = dict(zip(function.parameters, values, strict=True))
-            text = _NAME.sub(lambda match: given.get(match[0], match[0]), function.text)
-            self._add(called, self.named(text, depth + 1), f"{name}({', '.join(values)})")
-        return called
+            inner = replace(within, location=location, given=given)
+            self._add(name, call, inner.expression(function.text), location)
+        return ast.Name(self.made[call])
 
-    def _value(self, parameter: str, text: str) -> str:
-        """A name or a whole number as it stands; of anything else a name."""
-        if _PLAIN.fullmatch(text):
-            return text
-        same = (name for name, formula in self.formulas.items() if formula.expression.text == text)
-        name = next(same, None) or f"{parameter}{_JOINT}{self.functions.calls}"
-        if name not in self.formulas:
-            self._add(name, text, text)
-        return name
+    def value(self, parameter: str, node: ast.expr) -> ast.expr:
+        """A name or a literal as it stands; of anything else a name."""
+        written, node = ast.unparse(node), self.visit(node)
+        if isinstance(node, ast.Name | ast.Constant):
+            return node
+        text = ast.unparse(node)
+        if text not in self.made:
+            self._add(parameter, text, _expression(self.location, text, written), self.location)
+        return ast.Name(self.made[text])
 
-    def _add(self, name: str, text: str, shown: str) -> None:
+    def _form(self, node: ast.expr, name: str) -> KernelFileError:
+        return self.location.error(f"{ast.unparse(node):.120} is not of the form {self.functions[name].key}")
+
+    def _add(self, name: str, text: str, expression: Expression, location: Location) -> None:
         self.functions.calls += 1
         if self.functions.calls > MAX_CALLS:
             raise self.location.error(f"the file has more than {MAX_CALLS} calls, with those in other calls")
-        location = replace(self.location, key=f"{self.location.key}, in {shown}")
-        self.formulas[name] = Formula(location, _expression(location, text), ())
-
-
-def _values(text: str, begin: int) -> tuple[list[str], int]:
-    """The values of a call that was opened, and where it ends."""
-    values, depth = [], 0
-    for match in _PUNCTUATION.finditer(text, begin):
-        if depth == 0 and match[0] in (",", ")"):
-            values.append(text[begin : match.start()])
-            begin = match.end()
-            if match[0] == ")":
-                break
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(match[0], 0)
-    return values, begin
+        self.made[text] = f"{name}{_JOINT}{self.functions.calls}"
+        self.formulas[self.made[text]] = Formula(location, expression, ())
 
 
 def parsed(location: Location, text: str, allowed: Collection[str]) -> Expression:
@@ -341,11 +335,18 @@ def parsed(location: Location, text: str, allowed: Collection[str]) -> Expressio
     return expression
 
 
-def _expression(location: Location, text: str) -> Expression:
+def _expression(location: Location, text: str, written: str = "") -> Expression:
     try:
-        return Expression(text)
+        return Expression(text, written)
     except ExpressionError as e:
         raise location.error(e) from e
+
+
+def _tree(location: Location, text: str) -> ast.expr:
+    try:
+        return syntax_tree(text)
+    except TroubleError as e:
+        raise location.error(f"expression {text!r:.120}: {e}") from e
 
 
 def known_names(location: Location, text: str, names: frozenset[str], allowed: Collection[str]) -> None:
@@ -357,9 +358,8 @@ def known_names(location: Location, text: str, names: frozenset[str], allowed: C
     for name in sorted(names.difference(allowed)):
         shown = [one for one in allowed if not is_call(one)]
         listed = f"known here: {', '.join(shown)}" if shown else "no names are known here"
-        raise location.error(
-            f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, shown)}"
-        )
+        hint = suggestion(name, [*shown, *(FUNCTIONS if f"{name}(" in text else ())])
+        raise location.error(f"expression {text!r}: unknown name {name!r} ({listed}){hint}")
 
 
 def _shown(value: TunableValue) -> str:

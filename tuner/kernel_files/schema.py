@@ -10,7 +10,7 @@ from tuner.model.plan import Language
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
-Signature = Annotated[str, Field(pattern=rf"^{_NAME}(\({_NAME}(, *{_NAME})*\))?$")]
+Signature = Annotated[str, Field(pattern=rf"^{_NAME}( *\( *{_NAME}( *, *{_NAME})* *\))?$")]
 Formula = int | float | bool | str
 Geometry = int | str | Annotated[list[int | str], Field(min_length=1, max_length=3)]
 Dtype = Literal[

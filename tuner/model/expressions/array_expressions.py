@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tuner.model.errors import ExpressionError, suggestion
 from tuner.model.expressions.callables import Expression
 from tuner.model.expressions.operations import TroubleError, Value
-from tuner.model.expressions.parser import FUNCTIONS, MAX_DEPTH, MAX_NODES, syntax_tree
+from tuner.model.expressions.parser import FUNCTIONS, MAX_DEPTH, MAX_MADE, MAX_NODES, syntax_tree
 
 # --- The functions of references over whole arrays.
 
@@ -438,7 +438,7 @@ class _Reduction(ast.NodeTransformer):
             return node
         if node.id not in self._trees:
             self._under_way.add(node.id)
-            tree: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
+            tree: ast.expr = self.visit(syntax_tree(self._formulas[node.id], MAX_MADE))
             self._under_way.discard(node.id)
             if any(count >= _MOST_INLINED for count, _ in enumerate(ast.walk(tree))):  # a character each
                 raise TroubleError(f"{node.id} is too long with all that it names")

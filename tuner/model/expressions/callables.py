@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.model.errors import ExpressionError, InputError, NoValueError
 from tuner.model.expressions.operations import MissingError, NoValue, TroubleError, Value
-from tuner.model.expressions.parser import RESERVED, parse
+from tuner.model.expressions.parser import MAX_LENGTH, MAX_MADE, RESERVED, parse
 
 # --- The expressions of kernel files: arithmetic, comparisons and conditions over names, and nothing else.
 #
@@ -32,19 +32,19 @@ class Expression:
         names: the names it needs a value for.
     """
 
-    __slots__ = ("_evaluate", "names", "text")
+    __slots__ = ("_evaluate", "_written", "names", "text")
 
-    def __init__(self, text: str) -> None:
-        """Parse ``text``.
+    def __init__(self, text: str, written: str = "") -> None:
+        """Parse ``text``, which may be made of one that was ``written``: messages then show that.
 
         Raises:
             ExpressionError: it is not in the language, too long or nested too deeply.
         """
-        self.text = text
+        self.text, self._written = text, written
         try:
-            self._evaluate, self.names = parse(text)
+            self._evaluate, self.names = parse(text, MAX_MADE if written else MAX_LENGTH)
         except TroubleError as e:
-            raise ExpressionError(f"expression {_shown(text)}: {e}") from None
+            raise ExpressionError(f"expression {_shown(written or text)}: {e}") from None
 
     def evaluate(self, env: Mapping[str, Value]) -> Value:
         """Value of the expression with the names bound by ``env``.
@@ -64,9 +64,11 @@ class Expression:
             return self._evaluate(env)
         except TroubleError as e:
             kind = NoValueError if isinstance(e, MissingError) else ExpressionError
-            raise kind(f"expression {_shown(self.text)}: {e}") from None
+            raise kind(f"expression {_shown(self._written or self.text)}: {e}") from None
         except ValueError:  # raised by NumPy's broadcasting
-            raise ExpressionError(f"expression {_shown(self.text)}: its arrays differ in shape") from None
+            raise ExpressionError(
+                f"expression {_shown(self._written or self.text)}: its arrays differ in shape"
+            ) from None
 
     def __eq__(self, other: object) -> bool:
         return self.text == other.text if isinstance(other, Expression) else NotImplemented
@@ -74,8 +76,8 @@ class Expression:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return Expression, (self.text,)  # closures do not cross a pipe
+    def __reduce__(self) -> tuple[type, tuple[str, ...]]:
+        return Expression, (self.text, self._written)  # closures do not cross a pipe
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
@@ -267,7 +269,7 @@ class PythonExpression(Expression):
     def __hash__(self) -> int:
         return hash((self.text, self.digest))
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
+    def __reduce__(self) -> tuple[type, tuple[str, ...]]:
         raise TypeError(f"{self.text}: a function of this program does not cross to another process")
 
     def __repr__(self) -> str:

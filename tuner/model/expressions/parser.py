@@ -131,6 +131,7 @@ def _part(value: Value, where: np.ndarray[Any, Any]) -> Value:
 # --- Parsing, within bounds.
 
 MAX_LENGTH = 1000
+MAX_MADE = 10_000  # of a text in which names and values stand for what the user wrote
 MAX_DEPTH = 60
 MAX_NODES = 2000
 _OF_C = (  # what other languages write, and the hint of it
@@ -140,25 +141,25 @@ _OF_C = (  # what other languages write, and the hint of it
 )
 
 
-def parse(text: str) -> tuple[Evaluator, frozenset[str]]:
-    """Return the evaluator of an expression, and the names it needs.
+def parse(text: str, most: int = MAX_LENGTH) -> tuple[Evaluator, frozenset[str]]:
+    """Return the evaluator of an expression of at most so many characters, and the names it needs.
 
     Raises:
         TroubleError: it is not in the language, or too long or deep.
     """
     if not isinstance(text, str):
         raise TroubleError("an expression is text")
-    return _parsed(text)
+    return _parsed(text, most)
 
 
 @functools.lru_cache(maxsize=1024)  # kernels have many expressions in common
-def _parsed(text: str) -> tuple[Evaluator, frozenset[str]]:
+def _parsed(text: str, most: int) -> tuple[Evaluator, frozenset[str]]:
     scope = _Scope()
-    evaluator = _compile(syntax_tree(text), scope, 0)
+    evaluator = _compile(syntax_tree(text, most), scope, 0)
     return evaluator, frozenset(scope.names)
 
 
-def syntax_tree(text: str) -> ast.expr:
+def syntax_tree(text: str, most: int = MAX_LENGTH) -> ast.expr:
     """The syntax tree of an expression of bounded length; nothing in it is evaluated.
 
     Raises:
@@ -166,8 +167,8 @@ def syntax_tree(text: str) -> ast.expr:
     """
     if not isinstance(text, str):
         raise TroubleError("an expression is text")
-    if len(text) > MAX_LENGTH:
-        raise TroubleError(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
+    if len(text) > most:
+        raise TroubleError(f"{len(text)} characters, at most {most} are allowed")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
