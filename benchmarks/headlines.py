@@ -272,7 +272,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "lab/kernels/kernels.md",
     ),
     (
-        "untuned batches of products, solutions, LU, QR, Cholesky, n = 5 to 100, on an H200 against NVIDIA's",
+        "untuned batched gemm, trsm, LU, QR, Cholesky, n = 5 to 100, on an H200 against cuBLAS and cuSOLVER",
         _batched,
         ("linalg-batched-h200",),
         "lab/kernels/linear-algebra.md#against-cublas-and-cusolver",
